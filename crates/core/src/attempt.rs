@@ -1,0 +1,550 @@
+//! An attempt: one try at a run, started at most once; and the acknowledgements that move it.
+//!
+//! *Claimed*, *starting* and *running* are three facts, none inferred from another. A terminal attempt never changes but
+//! for its resolution. (Protocol, *Attempts*; ADR-0012 §3.)
+
+use crate::change::Change;
+use crate::counter::{AttemptNumber, AttemptVersion, CallbackSequence, LeaseGeneration};
+use crate::crypto::Digest;
+use crate::event::{EventKind, NewEvent};
+use crate::id::{AttemptId, BootId, RunId, WorkerId};
+use crate::lease::{
+    Lease, LeaseFence, LeaseProjection, LeaseState, check_active, check_boot, check_holder, rebound_event,
+};
+use crate::refusal::{Refusal, RefusalCode};
+use crate::run::{Policy, Run, RunState, StopIntentReason};
+use crate::session::Session;
+use crate::time::{LeaseInstant, Millis, Now, UtcMillis};
+
+names! {
+    /// Where an attempt stands.
+    pub enum AttemptState as "attempt state" {
+        /// Waits to be claimed.
+        Pending = "pending",
+        /// A worker holds its lease; nothing started.
+        Claimed = "claimed",
+        /// The worker may start it now.
+        Starting = "starting",
+        /// Its process runs.
+        Running = "running",
+        /// Its process ended well.
+        Succeeded = "succeeded",
+        /// Its process ended badly, or it never came to run.
+        Failed = "failed",
+        /// It was stopped by a person's wish, or never started because of it.
+        Cancelled = "cancelled",
+        /// It was stopped by its time limit.
+        TimedOut = "timed_out",
+        /// Contact was lost.
+        Lost = "lost",
+    }
+}
+
+impl AttemptState {
+    /// Whether the attempt has ended.
+    pub const fn is_terminal(self) -> bool {
+        matches!(self, Self::Succeeded | Self::Failed | Self::Cancelled | Self::TimedOut | Self::Lost)
+    }
+
+    /// Whether its process may be alive by the control plane's knowledge.
+    pub const fn is_started(self) -> bool {
+        matches!(self, Self::Starting | Self::Running)
+    }
+
+    /// Whether the one table of attempt transitions allows this step.
+    pub const fn may_become(self, to: Self) -> bool {
+        use AttemptState::{Cancelled, Claimed, Failed, Lost, Pending, Running, Starting, Succeeded, TimedOut};
+        match self {
+            Pending => matches!(to, Claimed | Cancelled | TimedOut),
+            Claimed => matches!(to, Pending | Starting | Cancelled | TimedOut),
+            Starting => matches!(to, Running | Succeeded | Failed | Cancelled | TimedOut | Lost),
+            Running => matches!(to, Succeeded | Failed | Cancelled | TimedOut | Lost),
+            Succeeded | Failed | Cancelled | TimedOut | Lost => false,
+        }
+    }
+}
+
+/// How a process ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ExitStatus {
+    /// With an exit code, 0 to 255.
+    Code(u8),
+    /// By a signal.
+    Signal(i32),
+}
+
+impl ExitStatus {
+    /// Whether it ended well.
+    pub const fn is_success(self) -> bool {
+        matches!(self, Self::Code(0))
+    }
+
+    /// The code a shell would show: its own, or 128 + the signal.
+    pub fn shell_code(self) -> u8 {
+        match self {
+            Self::Code(code) => code,
+            Self::Signal(signal) => u8::try_from(128 + signal.clamp(0, 127)).unwrap_or(u8::MAX),
+        }
+    }
+}
+
+impl std::fmt::Display for ExitStatus {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Code(code) => write!(f, "exit code {code}"),
+            Self::Signal(signal) => write!(f, "signal {signal}"),
+        }
+    }
+}
+
+names! {
+    /// Why a launcher stopped a job.
+    pub enum StopReason as "stop reason" {
+        /// The run was cancelled.
+        Cancel = "cancel",
+        /// The run's time limit.
+        Timeout = "timeout",
+        /// The lease was about to end and nobody renewed it.
+        Lease = "lease",
+        /// The worker was told twice to shut down.
+        Shutdown = "shutdown",
+    }
+}
+
+names! {
+    /// Why the launcher is sure that nothing of the user's ran.
+    pub enum RejectReason as "reject reason" {
+        /// The program cannot be found or executed.
+        Exec = "exec",
+        /// The working directory cannot be entered or made.
+        WorkingDir = "working_dir",
+        /// The user to run as cannot be become.
+        RunAs = "run_as",
+        /// A limit cannot be set.
+        Limits = "limits",
+        /// The log, the receipt or the attempt's directory cannot be written.
+        Storage = "storage",
+        /// The deadline had passed before the execution.
+        Deadline = "deadline",
+        /// Recovery had closed the spawn barrier first.
+        Tombstone = "tombstone",
+        /// The request does not fit its revision, or cannot be read.
+        Request = "request",
+        /// The operating system refused a process.
+        Spawn = "spawn",
+    }
+}
+
+names! {
+    /// What is known of an attempt whose end nobody saw.
+    pub enum EvidenceKind as "evidence" {
+        /// The control plane heard nothing until the lease had ended.
+        LeaseExpired = "lease_expired",
+        /// The machine started anew; the boot that ran it is gone.
+        MachineRebooted = "machine_rebooted",
+        /// The launcher died; everything it had started is verified to be gone.
+        LauncherKilledAllGone = "launcher_killed_all_gone",
+        /// The launcher died; something it had started may live.
+        LauncherKilledMayLive = "launcher_killed_may_live",
+        /// The launcher stopped it because its lease was about to end: proof that nothing runs.
+        StoppedForLease = "stopped_for_lease",
+        /// The worker's own record of it is damaged.
+        RecordDamaged = "record_damaged",
+    }
+}
+
+names! {
+    /// What closed the question of a lost attempt.
+    pub enum Resolution as "resolution" {
+        /// Still open.
+        None = "none",
+        /// A receipt that arrived after all.
+        Receipt = "receipt",
+        /// The policy pinned in the revision.
+        Policy = "policy",
+        /// A person.
+        Person = "person",
+    }
+}
+
+/// What an attempt, or a run, ended with.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Outcome {
+    /// Its process ended by itself.
+    Exited(ExitStatus),
+    /// It was stopped, and how its process then ended.
+    Stopped(StopReason, ExitStatus),
+    /// Nothing of the user's ran, for a reason that the launcher gives.
+    Rejected {
+        /// Which step refused.
+        reason: RejectReason,
+        /// In the launcher's words, at most 512 characters.
+        detail: String,
+    },
+    /// Nothing of the user's ran: recovery closed the spawn barrier before the launcher did.
+    NeverSpawned,
+    /// It was stopped before anything started.
+    NotStarted(StopIntentReason),
+    /// Nobody saw its end.
+    Lost(EvidenceKind),
+    /// Another attempt's late evidence closed the run first.
+    Superseded,
+}
+
+/// What the machine used up for an attempt, as its launcher measured.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Usage {
+    /// Processor time in user mode.
+    pub user: Millis,
+    /// Processor time in the kernel.
+    pub system: Millis,
+    /// Largest resident set, in KiB.
+    pub max_rss_kib: u64,
+    /// Whether the kernel killed it for lack of memory.
+    pub oom_killed: bool,
+}
+
+/// Names one launch: the sequence and the digest of its completion token.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Callback {
+    /// Chosen by the worker before the launch.
+    pub sequence: CallbackSequence,
+    /// SHA-256 of the completion token; the token itself arrives only with the end.
+    pub token: Digest,
+}
+
+/// What a launcher started: enough to name the process later, on its own machine and boot.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Handle {
+    /// The boot it lives in.
+    pub boot: BootId,
+    /// Its process id.
+    pub pid: u32,
+    /// Its start time in clock ticks since boot: a reused pid differs.
+    pub start_time: u64,
+}
+
+/// A log as the end pinned it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LogPin {
+    /// Framed bytes.
+    pub length: u64,
+    /// Their digest.
+    pub digest: Digest,
+}
+
+/// An attempt as the control plane keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Attempt {
+    /// Which attempt.
+    pub id: AttemptId,
+    /// Of which run.
+    pub run: RunId,
+    /// Which try: 1, 2, …
+    pub number: AttemptNumber,
+    /// Where it stands.
+    pub state: AttemptState,
+    /// Compare-and-swap version.
+    pub version: AttemptVersion,
+    /// The generation of its latest lease; none before the first claim.
+    pub lease_generation: Option<LeaseGeneration>,
+    /// Who held it last.
+    pub worker: Option<WorkerId>,
+    /// The boot that `starting` stored.
+    pub boot: Option<BootId>,
+    /// While starting: by when `running` is expected.
+    pub start_by: Option<LeaseInstant>,
+    /// When its time is up.
+    pub deadline: Option<LeaseInstant>,
+    /// What the launcher started.
+    pub handle: Option<Handle>,
+    /// Which launch may end it.
+    pub callback: Option<Callback>,
+    /// When it was claimed, for people.
+    pub claimed_at: Option<UtcMillis>,
+    /// When `starting` was accepted.
+    pub starting_at: Option<UtcMillis>,
+    /// When its process started.
+    pub running_at: Option<UtcMillis>,
+    /// When it ended.
+    pub ended_at: Option<UtcMillis>,
+    /// What it ended with.
+    pub outcome: Option<Outcome>,
+    /// What closed its question, once it was lost.
+    pub resolution: Resolution,
+    /// Whether something it started may still live: it then keeps its places.
+    pub may_live: bool,
+    /// The length and digest its end gave its log.
+    pub log: Option<LogPin>,
+    /// What it used up.
+    pub usage: Option<Usage>,
+}
+
+impl Attempt {
+    /// A new attempt that waits to be claimed; it inherits no fence, handle, token or sequence.
+    pub fn pending(id: AttemptId, run: RunId, number: AttemptNumber) -> Self {
+        Self {
+            id,
+            run,
+            number,
+            state: AttemptState::Pending,
+            version: AttemptVersion::FIRST,
+            lease_generation: None,
+            worker: None,
+            boot: None,
+            start_by: None,
+            deadline: None,
+            handle: None,
+            callback: None,
+            claimed_at: None,
+            starting_at: None,
+            running_at: None,
+            ended_at: None,
+            outcome: None,
+            resolution: Resolution::None,
+            may_live: false,
+            log: None,
+            usage: None,
+        }
+    }
+
+    /// The same attempt one version later in `state`. The table holds as for [`Run::moved`].
+    #[must_use]
+    pub fn moved(&self, state: AttemptState) -> Self {
+        debug_assert!(self.state == state || self.state.may_become(state), "attempt {} to {state}", self.state);
+        Self { state, version: self.version.next(), ..self.clone() }
+    }
+
+    /// The same attempt one version later, ended.
+    #[must_use]
+    pub fn ended(&self, state: AttemptState, outcome: Outcome, at: UtcMillis) -> Self {
+        let mut attempt = self.moved(state);
+        attempt.outcome = Some(outcome);
+        attempt.ended_at = Some(at);
+        attempt.start_by = None;
+        attempt
+    }
+}
+
+/// The records that a fenced call is about, as a store loaded them: the worker's current and live session, and the
+/// latest lease of the named attempt, where there is one.
+#[derive(Debug, Clone, Copy)]
+pub struct Held<'a> {
+    /// The live session of the caller.
+    pub session: &'a Session,
+    /// The run.
+    pub run: &'a Run,
+    /// The attempt.
+    pub attempt: &'a Attempt,
+    /// Its latest lease.
+    pub lease: Option<&'a Lease>,
+}
+
+/// What `starting` answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Starting {
+    /// The attempt is starting by this call.
+    Accepted(StartingAnswer),
+    /// It was starting already, by the same holder.
+    AlreadyStarting(StartingAnswer),
+    /// It runs already, by the same holder.
+    AlreadyRunning(StartingAnswer),
+    /// It was to stop before it started: attempt and lease have ended, nothing may run.
+    Stopped(LeaseProjection),
+}
+
+/// The lease and the time limit of an attempt that may start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct StartingAnswer {
+    /// The lease now.
+    pub lease: LeaseProjection,
+    /// How long the process may still run, where the revision limits it.
+    pub timeout: Option<Millis>,
+}
+
+/// May this attempt start now: `claimed → starting`, or the end of a run that was to stop before.
+pub fn starting(held: Held<'_>, fence: &LeaseFence, policy: &Policy, now: Now) -> Result<(Starting, Change), Refusal> {
+    let Held { session, run, attempt, lease } = held;
+    let lease = check_holder(lease, fence, &session.worker)?;
+    check_active(lease, attempt, now.lease)?;
+    check_boot(attempt, session)?;
+    let (mut next_lease, rebound) = lease.rebound_to(session);
+    let mut change = Change::default();
+    if rebound {
+        change.events.push(rebound_event(&next_lease, session));
+    }
+    let answer = |lease: &Lease, attempt: &Attempt| StartingAnswer {
+        lease: lease.projection(attempt, now.lease),
+        timeout: attempt.deadline.map(|deadline| deadline.since(now.lease)),
+    };
+    match attempt.state {
+        AttemptState::Starting | AttemptState::Running => {
+            let answer = answer(&next_lease, attempt);
+            if rebound {
+                change.lease = Some(next_lease);
+            }
+            let verdict = if attempt.state == AttemptState::Running {
+                Starting::AlreadyRunning(answer)
+            } else {
+                Starting::AlreadyStarting(answer)
+            };
+            Ok((verdict, change))
+        }
+        AttemptState::Claimed => {
+            if let Some(intent) = &run.intent {
+                let (ended, run) = stop_unstarted(run, attempt, intent.reason, now);
+                next_lease.state = LeaseState::Ended;
+                let projection = next_lease.projection(&ended, now.lease);
+                change.events.push(
+                    NewEvent::by_worker(EventKind::AttemptEnded, run.id, Some(ended.id), session)
+                        .with("state", ended.state),
+                );
+                change
+                    .events
+                    .push(NewEvent::by_worker(EventKind::RunEnded, run.id, None, session).with("state", run.state));
+                change.run = Some(run);
+                change.attempt = Some(ended);
+                change.lease = Some(next_lease);
+                return Ok((Starting::Stopped(projection), change));
+            }
+            let mut next = attempt.moved(AttemptState::Starting);
+            next.boot = Some(session.boot.clone());
+            next.starting_at = Some(now.utc);
+            next.start_by = Some(now.lease.plus(policy.start));
+            next.deadline = policy.timeout.map(|timeout| now.lease.plus(timeout));
+            next_lease.expires = now.lease.plus(next_lease.length);
+            if !rebound {
+                next_lease.version = next_lease.version.next();
+            }
+            let answer = answer(&next_lease, &next);
+            change.events.push(NewEvent::by_worker(EventKind::AttemptStarting, run.id, Some(next.id), session));
+            change.attempt = Some(next);
+            change.lease = Some(next_lease);
+            Ok((Starting::Accepted(answer), change))
+        }
+        _ => Err(Refusal::new(RefusalCode::LeaseFenced, "the attempt is not claimed by this lease")
+            .showing_lease(lease.projection(attempt, now.lease))),
+    }
+}
+
+/// An attempt that was to stop before anything of it ran, and its run.
+pub fn stop_unstarted(run: &Run, attempt: &Attempt, reason: StopIntentReason, now: Now) -> (Attempt, Run) {
+    let state = match reason {
+        StopIntentReason::Cancel => AttemptState::Cancelled,
+        StopIntentReason::Timeout => AttemptState::TimedOut,
+    };
+    let outcome = Outcome::NotStarted(reason);
+    (attempt.ended(state, outcome.clone(), now.utc), run.closed(reason.outcome(), outcome, false, now.utc))
+}
+
+/// What the worker says when its process runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunningCall {
+    /// What the launcher started.
+    pub handle: Handle,
+    /// Which launch may end it.
+    pub callback: Callback,
+    /// When it started by the worker's wall clock, for people.
+    pub started_at: UtcMillis,
+}
+
+/// `starting → running`, attempt and run together. A replay must match in every field.
+pub fn running(
+    held: Held<'_>,
+    fence: &LeaseFence,
+    call: &RunningCall,
+    now: Now,
+) -> Result<(LeaseProjection, Change), Refusal> {
+    let Held { session, run, attempt, lease } = held;
+    let lease = check_holder(lease, fence, &session.worker)?;
+    check_active(lease, attempt, now.lease)?;
+    check_boot(attempt, session)?;
+    let (next_lease, rebound) = lease.rebound_to(session);
+    let mut change = Change::default();
+    if rebound {
+        change.events.push(rebound_event(&next_lease, session));
+    }
+    match attempt.state {
+        AttemptState::Running => {
+            if attempt.handle.as_ref() != Some(&call.handle) || attempt.callback != Some(call.callback) {
+                return Err(Refusal::new(
+                    RefusalCode::ConflictReplay,
+                    "this attempt was reported running with another handle or callback",
+                ));
+            }
+            let projection = next_lease.projection(attempt, now.lease);
+            if rebound {
+                change.lease = Some(next_lease);
+            }
+            Ok((projection, change))
+        }
+        AttemptState::Starting => {
+            let next = started(attempt, call);
+            let projection = next_lease.projection(&next, now.lease);
+            change.events.push(
+                NewEvent::by_worker(EventKind::AttemptRunning, run.id, Some(next.id), session)
+                    .with("pid", call.handle.pid),
+            );
+            change.run = Some(run_started(run, call));
+            change.attempt = Some(next);
+            if rebound {
+                change.lease = Some(next_lease);
+            }
+            Ok((projection, change))
+        }
+        _ => Err(Refusal::new(RefusalCode::LeaseFenced, "the attempt has not been acknowledged as starting")
+            .showing_lease(lease.projection(attempt, now.lease))),
+    }
+}
+
+/// The attempt once its process is known to run.
+pub(crate) fn started(attempt: &Attempt, call: &RunningCall) -> Attempt {
+    let mut next = attempt.moved(AttemptState::Running);
+    next.start_by = None;
+    next.running_at = Some(call.started_at);
+    next.handle = Some(call.handle.clone());
+    next.callback = Some(call.callback);
+    next
+}
+
+/// The run once a process of it is known to run.
+pub(crate) fn run_started(run: &Run, call: &RunningCall) -> Run {
+    let mut next = run.moved(RunState::Running);
+    next.started_at = next.started_at.or(Some(call.started_at));
+    next
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_of_attempt_transitions_is_the_protocols() {
+        let rows = [
+            ("pending", "claimed cancelled timed_out"),
+            ("claimed", "pending starting cancelled timed_out"),
+            ("starting", "running succeeded failed cancelled timed_out lost"),
+            ("running", "succeeded failed cancelled timed_out lost"),
+            ("succeeded", ""),
+            ("failed", ""),
+            ("cancelled", ""),
+            ("timed_out", ""),
+            ("lost", ""),
+        ];
+        for (from, allowed) in rows {
+            let from: AttemptState = from.parse().unwrap();
+            for to in AttemptState::ALL {
+                let listed = allowed.split(' ').any(|name| name == to.as_str());
+                assert_eq!(from.may_become(*to), listed, "{from} → {to}");
+            }
+        }
+        assert_eq!(rows.len(), AttemptState::ALL.len());
+    }
+
+    #[test]
+    fn a_shell_would_show_the_same_code() {
+        assert_eq!(ExitStatus::Code(7).shell_code(), 7);
+        assert_eq!(ExitStatus::Signal(9).shell_code(), 137);
+        assert_eq!(ExitStatus::Signal(64).shell_code(), 192);
+    }
+}

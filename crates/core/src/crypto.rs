@@ -1,0 +1,327 @@
+//! Hashes, keyed hashes, tokens and constant-time compares: the one module of `core` that names the provider.
+//!
+//! A *token* is always a secret: 32 random bytes, base64url on the wire, never stored but as a [`Digest`],
+//! never printed. Every digest carries a domain-separating prefix, so that a digest of one kind of thing can
+//! never be taken for another's.
+
+use std::fmt;
+
+use aws_lc_rs::{constant_time, digest, hmac};
+use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
+use zeroize::{Zeroize, ZeroizeOnDrop};
+
+use crate::time::Entropy;
+
+/// A text is not the digest or token it should be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum CryptoError {
+    /// A digest is 64 lower-case hexadecimal characters.
+    #[error("not a digest: expected 64 lower-case hexadecimal characters")]
+    NotDigest,
+    /// A token is 43 characters of base64url. (The text itself is never repeated in a message.)
+    #[error("not a token: expected 43 characters of base64url")]
+    NotToken,
+}
+
+/// What a digest is of; the name is part of what is hashed (`leasehold/<what>/v1\0`).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Domain {
+    /// Canonical capabilities of a worker.
+    Capabilities,
+    /// Canonical placement of a revision.
+    Placement,
+    /// Canonical execution revision.
+    Revision,
+    /// Canonical body of a registration.
+    Registration,
+    /// A lease token.
+    LeaseToken,
+    /// A completion token.
+    CompletionToken,
+    /// An enrollment token.
+    EnrollmentToken,
+    /// An API token.
+    ApiToken,
+    /// A registration ticket.
+    Ticket,
+    /// A public key that a worker enrolls with.
+    PublicKey,
+    /// The body of a refused or late call, for telling repeats apart.
+    Body,
+    /// Bytes of a log.
+    Log,
+}
+
+impl Domain {
+    fn prefix(self) -> &'static str {
+        match self {
+            Self::Capabilities => "leasehold/capabilities/v1\0",
+            Self::Placement => "leasehold/placement/v1\0",
+            Self::Revision => "leasehold/revision/v1\0",
+            Self::Registration => "leasehold/registration/v1\0",
+            Self::LeaseToken => "leasehold/lease-token/v1\0",
+            Self::CompletionToken => "leasehold/completion-token/v1\0",
+            Self::EnrollmentToken => "leasehold/enrollment-token/v1\0",
+            Self::ApiToken => "leasehold/api-token/v1\0",
+            Self::Ticket => "leasehold/ticket/v1\0",
+            Self::PublicKey => "leasehold/public-key/v1\0",
+            Self::Body => "leasehold/body/v1\0",
+            Self::Log => "leasehold/log/v1\0",
+        }
+    }
+}
+
+/// A SHA-256 digest under a domain prefix; lower-case hex in text. Equality takes the same time wherever the
+/// difference is, so a digest of a token may be compared with `==`.
+#[derive(Clone, Copy)]
+pub struct Digest([u8; 32]);
+
+impl Digest {
+    /// The digest of `bytes` as a `domain`.
+    pub fn of(domain: Domain, bytes: &[u8]) -> Self {
+        let mut hasher = Hasher::new(domain);
+        hasher.update(bytes);
+        hasher.finish()
+    }
+
+    /// The digest of 32 stored bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self(bytes)
+    }
+
+    /// The 32 bytes, for storage.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+}
+
+impl PartialEq for Digest {
+    fn eq(&self, other: &Self) -> bool {
+        constant_time::verify_slices_are_equal(&self.0, &other.0).is_ok()
+    }
+}
+
+impl Eq for Digest {}
+
+impl std::hash::Hash for Digest {
+    fn hash<H: std::hash::Hasher>(&self, state: &mut H) {
+        self.0.hash(state);
+    }
+}
+
+impl fmt::Display for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&HEXLOWER.encode(&self.0))
+    }
+}
+
+impl fmt::Debug for Digest {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Digest({self})")
+    }
+}
+
+impl std::str::FromStr for Digest {
+    type Err = CryptoError;
+
+    fn from_str(text: &str) -> Result<Self, CryptoError> {
+        let bytes = HEXLOWER.decode(text.as_bytes()).map_err(|_| CryptoError::NotDigest)?;
+        bytes.try_into().map(Self).map_err(|_| CryptoError::NotDigest)
+    }
+}
+
+/// A digest of bytes that arrive in pieces, such as a log.
+pub struct Hasher(digest::Context);
+
+impl Hasher {
+    /// Begins a digest of a `domain`.
+    pub fn new(domain: Domain) -> Self {
+        let mut context = digest::Context::new(&digest::SHA256);
+        context.update(domain.prefix().as_bytes());
+        Self(context)
+    }
+
+    /// Adds `bytes`.
+    pub fn update(&mut self, bytes: &[u8]) {
+        self.0.update(bytes);
+    }
+
+    /// The digest of everything added so far; adding may go on.
+    pub fn so_far(&self) -> Digest {
+        Self(self.0.clone()).finish()
+    }
+
+    /// The digest of everything added.
+    pub fn finish(self) -> Digest {
+        let mut bytes = [0; 32];
+        bytes.copy_from_slice(self.0.finish().as_ref());
+        Digest(bytes)
+    }
+}
+
+impl fmt::Debug for Hasher {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Hasher")
+    }
+}
+
+/// 32 secret bytes, wiped when dropped. `K` says which kind, so that a lease token is never taken for a
+/// completion token. No `Debug` that shows it, no serialization: [`Token::reveal`] is the only way out.
+#[derive(Zeroize, ZeroizeOnDrop)]
+pub struct Token<K: TokenKind> {
+    bytes: [u8; 32],
+    #[zeroize(skip)]
+    kind: std::marker::PhantomData<K>,
+}
+
+/// Marks a kind of token and names the domain of its digest.
+pub trait TokenKind {
+    /// The domain of the digest.
+    const DOMAIN: Domain;
+}
+
+macro_rules! token_kind {
+    ($(#[$doc:meta])* $alias:ident, $kind:ident, $domain:expr) => {
+        #[doc = concat!("The kind of [`", stringify!($alias), "`].")]
+        #[derive(Debug)]
+        pub enum $kind {}
+        impl TokenKind for $kind {
+            const DOMAIN: Domain = $domain;
+        }
+        $(#[$doc])*
+        pub type $alias = Token<$kind>;
+    };
+}
+
+token_kind!(
+    /// Proves that its holder may act on a lease. Chosen by the worker in its ask.
+    LeaseToken, LeaseTokenKind, Domain::LeaseToken
+);
+token_kind!(
+    /// Proves that a receipt or an end comes from the launch it names.
+    CompletionToken, CompletionTokenKind, Domain::CompletionToken
+);
+token_kind!(
+    /// Lets one machine enroll once.
+    EnrollmentToken, EnrollmentTokenKind, Domain::EnrollmentToken
+);
+token_kind!(
+    /// Lets a person or a program use the operator API.
+    ApiToken, ApiTokenKind, Domain::ApiToken
+);
+token_kind!(
+    /// Lets a worker register once; derived by the control plane, see [`crate::ticket`].
+    Ticket, TicketKind, Domain::Ticket
+);
+
+impl<K: TokenKind> Token<K> {
+    /// A new token.
+    pub fn new(entropy: &dyn Entropy) -> Self {
+        let mut bytes = [0; 32];
+        entropy.fill(&mut bytes);
+        Self::from_bytes(bytes)
+    }
+
+    /// The token of 32 bytes.
+    pub const fn from_bytes(bytes: [u8; 32]) -> Self {
+        Self { bytes, kind: std::marker::PhantomData }
+    }
+
+    /// The secret bytes.
+    pub const fn as_bytes(&self) -> &[u8; 32] {
+        &self.bytes
+    }
+
+    /// The token of its base64url text.
+    pub fn parse(text: &str) -> Result<Self, CryptoError> {
+        let mut decoded = BASE64URL_NOPAD.decode(text.as_bytes()).map_err(|_| CryptoError::NotToken)?;
+        let bytes = <[u8; 32]>::try_from(decoded.as_slice()).map_err(|_| CryptoError::NotToken);
+        decoded.zeroize();
+        bytes.map(Self::from_bytes)
+    }
+
+    /// The token as base64url text, for the message or file that is meant to carry it.
+    pub fn reveal(&self) -> String {
+        BASE64URL_NOPAD.encode(&self.bytes)
+    }
+
+    /// What may be stored of the token.
+    pub fn digest(&self) -> Digest {
+        Digest::of(K::DOMAIN, &self.bytes)
+    }
+}
+
+impl<K: TokenKind> Clone for Token<K> {
+    fn clone(&self) -> Self {
+        Self::from_bytes(self.bytes)
+    }
+}
+
+impl<K: TokenKind> PartialEq for Token<K> {
+    fn eq(&self, other: &Self) -> bool {
+        constant_time::verify_slices_are_equal(&self.bytes, &other.bytes).is_ok()
+    }
+}
+
+impl<K: TokenKind> Eq for Token<K> {}
+
+impl<K: TokenKind> fmt::Debug for Token<K> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Token(…)")
+    }
+}
+
+/// HMAC-SHA-256 of `parts` under `key`, each part preceded by its length so that no two lists collide.
+pub fn keyed(key: &[u8; 32], domain: Domain, parts: &[&[u8]]) -> [u8; 32] {
+    let key = hmac::Key::new(hmac::HMAC_SHA256, key);
+    let mut context = hmac::Context::with_key(&key);
+    context.update(domain.prefix().as_bytes());
+    for part in parts {
+        context.update(&u64::try_from(part.len()).unwrap_or(u64::MAX).to_be_bytes());
+        context.update(part);
+    }
+    let mut bytes = [0; 32];
+    bytes.copy_from_slice(context.sign().as_ref());
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_digest_is_of_its_domain() {
+        let of = |domain| Digest::of(domain, b"same bytes");
+        assert_ne!(of(Domain::LeaseToken), of(Domain::CompletionToken));
+        assert_eq!(
+            Digest::of(Domain::Log, b"").to_string(),
+            // printf 'leasehold/log/v1\0' | sha256sum
+            "c83221dd0f8d973ff268190e482ea2d25e28da14940563d7ac88ff05912d632c"
+        );
+    }
+
+    #[test]
+    fn a_digest_in_pieces_is_the_digest_of_the_whole() {
+        let mut hasher = Hasher::new(Domain::Log);
+        hasher.update(b"one");
+        assert_eq!(hasher.so_far(), Digest::of(Domain::Log, b"one"));
+        hasher.update(b"two");
+        assert_eq!(hasher.finish(), Digest::of(Domain::Log, b"onetwo"));
+    }
+
+    #[test]
+    fn a_token_is_never_shown_but_by_reveal() {
+        let token = LeaseToken::from_bytes([7; 32]);
+        assert_eq!(format!("{token:?}"), "Token(…)");
+        assert_eq!(LeaseToken::parse(&token.reveal()), Ok(token));
+        for bad in ["", "AAAA", &"A".repeat(44), &"=".repeat(43)] {
+            assert!(LeaseToken::parse(bad).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn parts_of_a_keyed_hash_do_not_run_together() {
+        let key = [1; 32];
+        assert_ne!(keyed(&key, Domain::Ticket, &[b"ab", b"c"]), keyed(&key, Domain::Ticket, &[b"a", b"bc"]));
+    }
+}

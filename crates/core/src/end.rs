@@ -1,0 +1,499 @@
+//! How an attempt ends: the worker's word, under its lease or after it, and what that makes of the run.
+//!
+//! Under a lease that nobody has expired, attempt, run, lease and events change together. For a terminal attempt every
+//! `end` of the token's holder is answered and settles the worker's record; it closes the run only if the question is
+//! open and the evidence says so. (Protocol, *`end`*; ADR-0012 §3.)
+
+use crate::actor::Actor;
+use crate::attempt::{
+    Attempt, AttemptState, Callback, EvidenceKind, ExitStatus, Held, LogPin, Outcome, RejectReason, Resolution,
+    RunningCall, StopReason, Usage, run_started, started,
+};
+use crate::change::Change;
+use crate::crypto::Digest;
+use crate::event::{EventKind, NewEvent};
+use crate::lease::{Lease, LeaseFence, LeaseState, check_boot, check_holder};
+use crate::refusal::{Refusal, RefusalCode};
+use crate::retry::{self, Cause, Next};
+use crate::run::{Policy, Run, RunState, StopIntentReason};
+use crate::session::{Session, SessionFence, check_current};
+use crate::time::{Now, UtcMillis};
+
+/// What the worker says about the end.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ending {
+    /// The process ended by itself.
+    Exited {
+        /// How.
+        status: ExitStatus,
+        /// When, by the worker's wall clock.
+        at: UtcMillis,
+    },
+    /// The launcher stopped it.
+    Stopped {
+        /// Why.
+        reason: StopReason,
+        /// How the process then ended.
+        status: ExitStatus,
+        /// When, by the worker's wall clock.
+        at: UtcMillis,
+    },
+    /// The launcher is sure that nothing of the user's ran.
+    Rejected {
+        /// Which step refused.
+        reason: RejectReason,
+        /// In the launcher's words.
+        detail: String,
+    },
+    /// Recovery is sure that nothing of the user's ran.
+    NeverSpawned,
+    /// Nobody saw the end.
+    Lost {
+        /// What is known.
+        evidence: EvidenceKind,
+    },
+}
+
+impl Ending {
+    /// Whether it is inferred by a recovering agent, rather than said by the launcher's receipt.
+    pub const fn is_inferred(&self) -> bool {
+        matches!(self, Self::NeverSpawned | Self::Lost { .. })
+    }
+
+    const fn name(&self) -> &'static str {
+        match self {
+            Self::Exited { .. } => "exited",
+            Self::Stopped { .. } => "stopped",
+            Self::Rejected { .. } => "rejected",
+            Self::NeverSpawned => "never_spawned",
+            Self::Lost { .. } => "lost",
+        }
+    }
+}
+
+/// An `end` as it arrived.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndCall {
+    /// The caller's session.
+    pub session: SessionFence,
+    /// The caller's lease.
+    pub lease: LeaseFence,
+    /// What it says.
+    pub ending: Ending,
+    /// Which launch says it: sequence, and the digest of the completion token that the call carried. `exited`, `stopped`
+    /// and a receipt's `rejected` have one.
+    pub callback: Option<Callback>,
+    /// What `running` would have carried, when it was never acknowledged.
+    pub running: Option<RunningCall>,
+    /// The log's length and digest.
+    pub log: Option<LogPin>,
+    /// What it used up.
+    pub usage: Option<Usage>,
+    /// Digest of the body, to tell repeats apart.
+    pub body: Digest,
+}
+
+/// The answer to an `end` that settles the worker's record.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Ended {
+    /// The attempt ended by this call.
+    Accepted(EndProjection),
+    /// It had ended before; whether or not this call closed the run's open question.
+    AlreadyTerminal(EndProjection),
+}
+
+/// Where attempt and run stand after an `end`.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EndProjection {
+    /// The attempt.
+    pub attempt: AttemptState,
+    /// The run.
+    pub run: RunState,
+    /// What closed a lost attempt's question, if anything.
+    pub resolution: Resolution,
+}
+
+/// The records an `end` is about. Unlike other calls, its session may have been replaced.
+#[derive(Debug, Clone, Copy)]
+pub struct EndFacts<'a> {
+    /// The worker's current session.
+    pub current: Option<&'a Session>,
+    /// The run.
+    pub run: &'a Run,
+    /// The attempt.
+    pub attempt: &'a Attempt,
+    /// The run's latest attempt (the same one, or a later).
+    pub latest: &'a Attempt,
+    /// The attempt's latest lease.
+    pub lease: Option<&'a Lease>,
+}
+
+/// Decides an `end`. A refusal may still carry evidence to keep, as the change beside it.
+pub fn end(facts: EndFacts<'_>, call: &EndCall, policy: &Policy, now: Now) -> (Result<Ended, Refusal>, Change) {
+    let lease = match check_holder(facts.lease, &call.lease, &call.session.worker) {
+        Ok(lease) => lease,
+        Err(refusal) => return (Err(refusal), Change::default()),
+    };
+    let session = check_current(facts.current, &call.session);
+    if facts.attempt.state.is_terminal() {
+        return late(facts, call, policy, session.ok(), now);
+    }
+    let session = match session {
+        Ok(session) if session.is_expired(now.lease) => {
+            let refusal =
+                Refusal::new(RefusalCode::SessionExpired, "the session's lease has ended: register a new session");
+            return (Err(refusal), Change::default());
+        }
+        Ok(session) => session,
+        Err(refusal) => return (Err(refusal), Change::default()),
+    };
+    let projection = lease.projection(facts.attempt, now.lease);
+    if lease.state != LeaseState::Active || !facts.attempt.state.is_started() {
+        let refusal =
+            Refusal::new(RefusalCode::LeaseFenced, "the attempt was not acknowledged as starting under this lease");
+        return (Err(refusal.showing_lease(projection)), Change::default());
+    }
+    if let Err(why) = may_say(facts.attempt, session, call) {
+        return (Err(why.showing_lease(projection)), kept(facts, call, session));
+    }
+    let held = Held { session, run: facts.run, attempt: facts.attempt, lease: Some(lease) };
+    under_lease(held, lease, call, policy, now)
+}
+
+/// Whether this session, at this point, may say what it says about a live attempt.
+fn may_say(attempt: &Attempt, session: &Session, call: &EndCall) -> Result<(), Refusal> {
+    let fenced = |why: &str| Refusal::new(RefusalCode::LeaseFenced, why);
+    if call.ending.is_inferred() {
+        check_boot(attempt, session)?;
+        if call.ending == Ending::NeverSpawned && attempt.state == AttemptState::Running {
+            return Err(fenced("the attempt is known as running: that nothing was spawned cannot be a proof"));
+        }
+        return Ok(());
+    }
+    // The launcher's own word counts from any boot, but it must be the launch that is known.
+    let known = attempt.callback.or_else(|| call.running.as_ref().map(|running| running.callback));
+    match (&call.ending, known, call.callback) {
+        (_, Some(known), Some(said)) if known == said => Ok(()),
+        // Refused before a launcher held a token, and nothing is known to run.
+        (Ending::Rejected { .. }, None, _) => Ok(()),
+        _ => Err(fenced("the completion token is not that of the attempt's launch")),
+    }
+}
+
+/// Evidence that could not be accepted as it came, kept once.
+fn kept(facts: EndFacts<'_>, call: &EndCall, session: &Session) -> Change {
+    let event = NewEvent::by_worker(EventKind::EvidenceKept, facts.run.id, Some(facts.attempt.id), session);
+    Change { events: vec![described(event, call).once(call.body)], ..Change::default() }
+}
+
+fn described(event: NewEvent, call: &EndCall) -> NewEvent {
+    let event = event.with("ending", call.ending.name());
+    match &call.ending {
+        Ending::Exited { status, .. } => event.with("status", status),
+        Ending::Stopped { reason, status, .. } => event.with("reason", reason).with("status", status),
+        Ending::Rejected { reason, detail } => event.with("reason", reason).with("detail", detail),
+        Ending::NeverSpawned => event,
+        Ending::Lost { evidence } => event.with("evidence", evidence),
+    }
+}
+
+/// What an ending makes of an attempt: its state, its outcome, and the cause for which another might be due.
+struct Meaning {
+    state: AttemptState,
+    outcome: Outcome,
+    cause: Option<Cause>,
+    at: UtcMillis,
+}
+
+fn meaning(ending: &Ending, run: &Run, now: Now) -> Meaning {
+    let nothing_ran = |outcome: Outcome, cause| {
+        // Where nothing ran, the wish that it stop comes before the failure.
+        match run.intent.as_ref().map(|intent| intent.reason) {
+            Some(StopIntentReason::Timeout) => {
+                Meaning { state: AttemptState::TimedOut, outcome, cause: None, at: now.utc }
+            }
+            Some(StopIntentReason::Cancel) => {
+                Meaning { state: AttemptState::Cancelled, outcome, cause: None, at: now.utc }
+            }
+            None => Meaning { state: AttemptState::Failed, outcome, cause, at: now.utc },
+        }
+    };
+    match ending {
+        Ending::Exited { status, at } if status.is_success() => {
+            Meaning { state: AttemptState::Succeeded, outcome: Outcome::Exited(*status), cause: None, at: *at }
+        }
+        Ending::Exited { status, at } => Meaning {
+            state: AttemptState::Failed,
+            outcome: Outcome::Exited(*status),
+            cause: Some(Cause::Failed),
+            at: *at,
+        },
+        Ending::Stopped { reason, status, at } => {
+            let (state, cause) = match reason {
+                StopReason::Cancel | StopReason::Shutdown => (AttemptState::Cancelled, None),
+                StopReason::Timeout => (AttemptState::TimedOut, Some(Cause::TimedOut)),
+                StopReason::Lease => (AttemptState::Lost, Some(Cause::Lost)),
+            };
+            Meaning { state, outcome: Outcome::Stopped(*reason, *status), cause, at: *at }
+        }
+        // A program that cannot be executed stays so: never retried by the machinery.
+        Ending::Rejected {
+            reason: RejectReason::Tombstone | RejectReason::Deadline | RejectReason::Storage | RejectReason::Spawn,
+            ..
+        } => nothing_ran(rejected(ending), Some(Cause::NeverSpawned)),
+        Ending::Rejected { .. } => nothing_ran(rejected(ending), None),
+        Ending::NeverSpawned => nothing_ran(Outcome::NeverSpawned, Some(Cause::NeverSpawned)),
+        Ending::Lost { evidence } => Meaning {
+            state: AttemptState::Lost,
+            outcome: Outcome::Lost(*evidence),
+            cause: Some(Cause::Lost),
+            at: now.utc,
+        },
+    }
+}
+
+fn rejected(ending: &Ending) -> Outcome {
+    match ending {
+        Ending::Rejected { reason, detail } => Outcome::Rejected { reason: *reason, detail: detail.clone() },
+        _ => Outcome::NeverSpawned,
+    }
+}
+
+/// Whether the ending leaves something of the attempt that may live.
+const fn may_live(ending: &Ending) -> bool {
+    matches!(ending, Ending::Lost { evidence: EvidenceKind::LauncherKilledMayLive })
+}
+
+fn under_lease(
+    held: Held<'_>,
+    lease: &Lease,
+    call: &EndCall,
+    policy: &Policy,
+    now: Now,
+) -> (Result<Ended, Refusal>, Change) {
+    let Held { session, run, attempt, .. } = held;
+    let mut change = Change::default();
+    let mut attempt = attempt.clone();
+    let mut run = run.clone();
+    let ran = matches!(call.ending, Ending::Exited { .. } | Ending::Stopped { .. });
+    if let (AttemptState::Starting, true, Some(running)) = (attempt.state, ran, &call.running) {
+        attempt = started(&attempt, running);
+        run = run_started(&run, running);
+        change.events.push(
+            NewEvent::by_worker(EventKind::AttemptRunning, run.id, Some(attempt.id), session)
+                .with("pid", running.handle.pid),
+        );
+    }
+    let meaning = meaning(&call.ending, &run, now);
+    let lost = meaning.state == AttemptState::Lost;
+    attempt = attempt.ended(meaning.state, meaning.outcome.clone(), meaning.at);
+    attempt.log = call.log;
+    attempt.usage = call.usage;
+    attempt.may_live = may_live(&call.ending);
+    let kind = if lost { EventKind::AttemptLost } else { EventKind::AttemptEnded };
+    let event = NewEvent::by_worker(kind, run.id, Some(attempt.id), session).with("state", attempt.state);
+    change.events.push(described(event, call));
+    if run.intent.is_some() && matches!(call.ending, Ending::Exited { .. }) {
+        change.events.push(NewEvent::by_worker(EventKind::StopOvertaken, run.id, Some(attempt.id), session));
+    }
+    run = conclude(&run, &mut attempt, &meaning, policy, now, &mut change);
+    let projection = EndProjection { attempt: attempt.state, run: run.state, resolution: attempt.resolution };
+    change.lease = Some(Lease { state: LeaseState::Ended, ..lease.clone() });
+    change.attempt = Some(attempt);
+    change.run = Some(run);
+    (Ok(Ended::Accepted(projection)), change)
+}
+
+/// What an attempt's end makes of its run.
+fn conclude(
+    run: &Run,
+    attempt: &mut Attempt,
+    meaning: &Meaning,
+    policy: &Policy,
+    now: Now,
+    change: &mut Change,
+) -> Run {
+    let run_event = |kind, state: RunState| NewEvent::new(kind, run.id, None, Actor::System).with("state", state);
+    if let Some(cause) = meaning.cause {
+        if cause == Cause::Lost
+            && let Some(intent) = &run.intent
+        {
+            let state = intent.reason.outcome();
+            attempt.resolution = Resolution::Policy;
+            change.events.push(run_event(EventKind::RunEnded, state).with("end_not_observed", true));
+            return run.closed(state, meaning.outcome.clone(), true, now.utc);
+        }
+        match retry::after(run, policy, cause) {
+            Next::Retry(wait) => {
+                if cause == Cause::Lost {
+                    attempt.resolution = Resolution::Policy;
+                }
+                change.events.push(run_event(EventKind::RunRetryWait, RunState::RetryWait).with("wait", wait));
+                let mut next = retry::counted(run.moved(RunState::RetryWait), cause);
+                next.due = Some(now.lease.plus(wait));
+                return next;
+            }
+            Next::Hold => {
+                change.events.push(run_event(EventKind::RunLost, RunState::Lost));
+                return retry::counted(run.moved(RunState::Lost), cause);
+            }
+            Next::End => {
+                if cause == Cause::Lost {
+                    attempt.resolution = Resolution::Policy;
+                }
+            }
+        }
+    }
+    let state = match meaning.state {
+        AttemptState::Succeeded => RunState::Succeeded,
+        AttemptState::Cancelled => RunState::Cancelled,
+        AttemptState::TimedOut => RunState::TimedOut,
+        _ => RunState::Failed,
+    };
+    change.events.push(run_event(EventKind::RunEnded, state));
+    run.closed(state, meaning.outcome.clone(), false, now.utc)
+}
+
+/// An `end` for an attempt that is terminal already. `session` is the caller's, if it is the worker's current one.
+fn late(
+    facts: EndFacts<'_>,
+    call: &EndCall,
+    policy: &Policy,
+    session: Option<&Session>,
+    now: Now,
+) -> (Result<Ended, Refusal>, Change) {
+    let EndFacts { run, attempt, latest, .. } = facts;
+    let answer = |attempt: &Attempt, run: &Run| {
+        Ended::AlreadyTerminal(EndProjection { attempt: attempt.state, run: run.state, resolution: attempt.resolution })
+    };
+    let authentic = attempt.callback.is_none_or(|known| call.callback.is_none_or(|said| said == known));
+    let Some(session) = session.filter(|_| authentic && !repeats(attempt, call)) else {
+        return (Ok(answer(attempt, run)), Change::default());
+    };
+    let event = NewEvent::by_worker(EventKind::EvidenceLate, run.id, Some(attempt.id), session);
+    let mut change = Change { events: vec![described(event, call).once(call.body)], ..Change::default() };
+    let mut next = attempt.clone();
+    if next.log.is_none() && call.log.is_some() {
+        next.log = call.log;
+    }
+    if nothing_lives(&call.ending, attempt, session) {
+        next.may_live = false;
+    }
+    if attempt.state == AttemptState::Lost
+        && attempt.resolution == Resolution::None
+        && let Some(closed) = closes(run, attempt, latest, call, policy, now, &mut change)
+    {
+        next.resolution = Resolution::Receipt;
+        next.usage = next.usage.or(call.usage);
+        let answered = answer(&next, &closed);
+        change.attempt = Some(with_version(next));
+        change.run = Some(closed);
+        return (Ok(answered), change);
+    }
+    let answered = answer(&next, run);
+    if next != *attempt {
+        change.attempt = Some(with_version(next));
+    }
+    (Ok(answered), change)
+}
+
+fn with_version(attempt: Attempt) -> Attempt {
+    Attempt { version: attempt.version.next(), ..attempt }
+}
+
+/// Whether the call only repeats what ended the attempt.
+fn repeats(attempt: &Attempt, call: &EndCall) -> bool {
+    let said = match &call.ending {
+        Ending::Exited { status, .. } => Outcome::Exited(*status),
+        Ending::Stopped { reason, status, .. } => Outcome::Stopped(*reason, *status),
+        Ending::Rejected { .. } => rejected(&call.ending),
+        Ending::NeverSpawned => Outcome::NeverSpawned,
+        Ending::Lost { evidence } => Outcome::Lost(*evidence),
+    };
+    attempt.outcome.as_ref() == Some(&said)
+}
+
+/// Whether late evidence proves that nothing of the attempt lives any more.
+fn nothing_lives(ending: &Ending, attempt: &Attempt, session: &Session) -> bool {
+    match ending {
+        Ending::Exited { .. } | Ending::Stopped { .. } | Ending::Rejected { .. } => true,
+        Ending::Lost { evidence } => match evidence {
+            EvidenceKind::MachineRebooted => attempt.boot.as_ref().is_some_and(|boot| *boot != session.boot),
+            EvidenceKind::LauncherKilledAllGone | EvidenceKind::StoppedForLease => true,
+            _ => false,
+        },
+        Ending::NeverSpawned => false,
+    }
+}
+
+/// The run that late evidence closes, if the question is open and the evidence answers it.
+fn closes(
+    run: &Run,
+    attempt: &Attempt,
+    latest: &Attempt,
+    call: &EndCall,
+    policy: &Policy,
+    now: Now,
+    change: &mut Change,
+) -> Option<Run> {
+    let is_latest = latest.id == attempt.id;
+    let waits = matches!(run.state, RunState::Pending | RunState::RetryWait)
+        && (is_latest || (latest.state == AttemptState::Pending && latest.number == attempt.number.next()));
+    let open = (run.state == RunState::Lost && is_latest) || waits;
+    if !open {
+        return None;
+    }
+    let meaning = meaning(&call.ending, run, now);
+    let state = match &call.ending {
+        Ending::Exited { status, .. } if status.is_success() => RunState::Succeeded,
+        Ending::Exited { .. } => RunState::Failed,
+        Ending::Stopped { reason: StopReason::Cancel, .. } => RunState::Cancelled,
+        Ending::Stopped { reason: StopReason::Timeout, .. } => RunState::TimedOut,
+        // Proof that nothing of the latest attempt ran: the launcher's word, or recovery's.
+        Ending::NeverSpawned | Ending::Rejected { .. } if is_latest && run.state == RunState::Lost => {
+            return Some(reconclude(run, &meaning, policy, now, change));
+        }
+        _ => return None,
+    };
+    if latest.state == AttemptState::Pending {
+        change.other_attempt = Some(latest.ended(AttemptState::Cancelled, Outcome::Superseded, now.utc));
+    }
+    change.events.push(
+        NewEvent::new(EventKind::RunEnded, run.id, None, Actor::System)
+            .with("state", state)
+            .with("resolution", Resolution::Receipt),
+    );
+    Some(run.closed(state, meaning.outcome, false, meaning.at))
+}
+
+/// A lost run whose latest attempt provably never ran: tried again, or ended.
+fn reconclude(run: &Run, meaning: &Meaning, policy: &Policy, now: Now, change: &mut Change) -> Run {
+    let event = |kind, state: RunState| NewEvent::new(kind, run.id, None, Actor::System).with("state", state);
+    match meaning.cause.map_or(Next::End, |cause| retry::after(run, policy, cause)) {
+        Next::Retry(wait) => {
+            change.events.push(event(EventKind::RunRetryWait, RunState::RetryWait).with("wait", wait));
+            let mut next = retry::counted(run.moved(RunState::RetryWait), Cause::NeverSpawned);
+            next.due = Some(now.lease.plus(wait));
+            next
+        }
+        Next::Hold | Next::End => {
+            change.events.push(event(EventKind::RunEnded, RunState::Failed));
+            run.closed(RunState::Failed, meaning.outcome.clone(), false, now.utc)
+        }
+    }
+}
+
+/// Ends a started attempt whose lease ran out unanswered; used by [`crate::expiry`].
+pub(crate) fn lose(run: &Run, attempt: &Attempt, policy: &Policy, evidence: EvidenceKind, now: Now) -> Change {
+    let meaning =
+        Meaning { state: AttemptState::Lost, outcome: Outcome::Lost(evidence), cause: Some(Cause::Lost), at: now.utc };
+    let mut change = Change::default();
+    let mut ended = attempt.ended(AttemptState::Lost, meaning.outcome.clone(), now.utc);
+    change.events.push(
+        NewEvent::new(EventKind::AttemptLost, run.id, Some(attempt.id), Actor::System).with("evidence", evidence),
+    );
+    let run = conclude(run, &mut ended, &meaning, policy, now, &mut change);
+    change.attempt = Some(ended);
+    change.run = Some(run);
+    change
+}

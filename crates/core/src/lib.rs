@@ -1,0 +1,45 @@
+//! The law of Leasehold.
+//!
+//! Every rule of the product (may this session register, may this attempt start, is this lease lost, which
+//! worker fits) is a function of this crate: state and facts in, verdict out. Both stores, the worker, the
+//! simulation and the model call the same functions, so there is one place to read a rule and one to change it.
+//!
+//! Never here: I/O, async, serde, a clock, an environment variable. Time and randomness arrive as the
+//! [`time::Clock`] and [`time::Entropy`] parameters; the cryptographic provider is named in [`crypto`] alone.
+
+#[macro_use]
+pub mod names;
+
+pub mod actor;
+pub mod attempt;
+pub mod cancel;
+pub mod canonical;
+pub mod capability;
+pub mod change;
+pub mod claim;
+pub mod counter;
+pub mod crypto;
+pub mod deadline;
+pub mod end;
+pub mod event;
+pub mod expiry;
+pub mod frame;
+pub mod id;
+pub mod inbox;
+pub mod lease;
+pub mod limits;
+pub mod offer;
+pub mod placement;
+pub mod refusal;
+pub mod registration;
+pub mod retry;
+pub mod revision;
+pub mod role;
+pub mod run;
+pub mod session;
+pub mod shape;
+pub mod ticket;
+pub mod time;
+pub mod verdict;
+pub mod version;
+pub mod worker;

@@ -1,0 +1,254 @@
+//! Every number that bounds the product, in one place, with its unit. Both sides of a connection enforce them.
+//!
+//! A size is in bytes, a count is in things, a span is [`Millis`]. (Design rule *bounded everywhere*; protocol;
+//! control, *Placement*; worker, *Inbox* and *Leases*.)
+
+use crate::time::Millis;
+
+/// Bytes of one KiB.
+pub const KIB: usize = 1024;
+/// Bytes of one MiB.
+pub const MIB: usize = 1024 * KIB;
+
+// Bodies of the worker protocol and of the operator API.
+
+/// Any JSON body without a limit of its own, a registration included.
+pub const JSON_BODY: usize = 16 * KIB;
+/// A registration: the capabilities (at most [`CAPABILITIES_BYTES`]) and what surrounds them.
+pub const REGISTRATION_BODY: usize = CAPABILITIES_BYTES + 8 * KIB;
+/// A heartbeat with its renewals.
+pub const HEARTBEAT_BODY: usize = 64 * KIB;
+/// The answer to a heartbeat: a verdict per renewal, and directives.
+pub const HEARTBEAT_ANSWER: usize = 256 * KIB;
+/// One offer inside the answer to a pull.
+pub const OFFER_BYTES: usize = 128 * KIB;
+/// The answer to a pull: every ask granted, plus directives.
+pub const PULL_ANSWER: usize = PULL_ASKS * OFFER_BYTES + 64 * KIB;
+/// A body that submits a run or a revision to the operator API.
+pub const REVISION_BODY: usize = 256 * KIB;
+/// Framed bytes of a log in one call.
+pub const LOG_CHUNK: usize = 256 * KIB;
+/// The resolved secrets and input references of one attempt.
+pub const MATERIALS_ANSWER: usize = 256 * KIB;
+/// A header list, on either side of the ingress.
+pub const HEADER_LIST: usize = 8 * KIB;
+
+// Calls.
+
+/// Renewals in one heartbeat.
+pub const HEARTBEAT_RENEWALS: usize = 256;
+/// Asks in one pull, and asks in `pending-claims.json`.
+pub const PULL_ASKS: usize = 16;
+/// The longest a pull may be held.
+pub const PULL_WAIT: Millis = Millis::from_secs(30);
+/// Directives in one answer.
+pub const DIRECTIVES: usize = 256;
+/// Rows of one page of a list or of a scan.
+pub const PAGE: usize = 64;
+
+// Sessions and leases.
+
+/// How long a session lives without a heartbeat.
+pub const SESSION_LEASE: Millis = Millis::from_secs(45);
+/// How often a worker beats unless told otherwise.
+pub const HEARTBEAT_INTERVAL: Millis = Millis::from_secs(15);
+/// The shortest cadence a server may ask for.
+pub const HEARTBEAT_INTERVAL_MIN: Millis = Millis::from_secs(5);
+/// The longest cadence a server may ask for.
+pub const HEARTBEAT_INTERVAL_MAX: Millis = Millis::from_secs(300);
+/// Failed beats are retried at most this far apart while a lease is held.
+pub const HEARTBEAT_RETRY: Millis = Millis::from_secs(2);
+/// Between a claim and its `starting`.
+pub const CLAIM_WINDOW: Millis = Millis::from_secs(20);
+/// Between `starting` and `running` unless the revision says otherwise (`limits.start`).
+pub const START_WINDOW: Millis = Millis::from_secs(10 * 60);
+/// The bounds of `limits.start`.
+pub const START_WINDOW_MIN: Millis = Millis::from_secs(10);
+/// The bounds of `limits.start`.
+pub const START_WINDOW_MAX: Millis = Millis::from_secs(24 * 60 * 60);
+/// The shortest run lease (`limits.lease`).
+pub const RUN_LEASE_MIN: Millis = Millis::from_secs(25);
+/// The longest run lease.
+pub const RUN_LEASE_MAX: Millis = Millis::from_secs(24 * 60 * 60);
+/// The run lease where nothing starts in a lost run's place by itself.
+pub const RUN_LEASE: Millis = Millis::from_secs(10 * 60);
+/// The run lease where a lost run is retried (`on_lost = "retry"`).
+pub const RUN_LEASE_RETRY: Millis = Millis::from_secs(60);
+/// *Lost* is declared this long after a lease's expiry, not at it.
+pub const LOST_GRACE: Millis = Millis::from_secs(2);
+/// A claim that a worker released is not offered to it again for this long, doubling …
+pub const RELEASE_BACKOFF: Millis = Millis::from_secs(30);
+/// … up to this long.
+pub const RELEASE_BACKOFF_MAX: Millis = Millis::from_secs(10 * 60);
+/// A run due for less than this is left to a better-placed waiting worker of another replica.
+pub const PLACEMENT_PREFERENCE: Millis = Millis::new(250);
+/// Concurrent runs of one worker, at least one.
+pub const SLOTS: u32 = 256;
+/// Retries of the machinery (never spawned, lost) per run, apart from the revision's own policy.
+pub const MACHINERY_RETRIES: u32 = 3;
+/// The longest back-off of a worker after `overloaded` or a broken connection.
+pub const BACKOFF_MAX: Millis = Millis::from_secs(60);
+/// How long a worker's drain may take unless configured.
+pub const DRAIN_TIMEOUT: Millis = Millis::from_secs(10 * 60);
+/// How long the control plane's own drain may take.
+pub const CONTROL_DRAIN: Millis = Millis::from_secs(10);
+
+// Dispatch.
+
+/// Workers that one placement is weighed for, after matching.
+pub const CANDIDATES: usize = 64;
+/// Rows of one page of a dispatch cycle.
+pub const DISPATCH_PAGE: usize = 8;
+/// Pages of one dispatch cycle.
+pub const DISPATCH_PAGES: usize = 16;
+/// Claims of one dispatch cycle.
+pub const DISPATCH_CLAIMS: usize = 64;
+
+// Certificates and enrollment.
+
+/// How long an enrollment token lives unless told otherwise.
+pub const ENROLLMENT_TTL: Millis = Millis::from_secs(15 * 60);
+/// The longest an enrollment token may live.
+pub const ENROLLMENT_TTL_MAX: Millis = Millis::from_secs(7 * 24 * 60 * 60);
+/// How long a worker's certificate lives; it is renewed from the half on.
+pub const CERTIFICATE_TTL: Millis = Millis::from_secs(90 * 24 * 60 * 60);
+/// A certificate signing request.
+pub const CSR_BYTES: usize = 4 * KIB;
+
+// The inbox.
+
+/// Records of an inbox unless configured.
+pub const INBOX_RECORDS: usize = 64;
+/// Records that no configuration may exceed.
+pub const INBOX_RECORDS_MAX: usize = 1024;
+/// One record.
+pub const INBOX_RECORD_BYTES: usize = 160 * KIB;
+
+// Events.
+
+/// Kept events of refused or late calls per attempt; more are dropped.
+pub const DEDUPLICATED_EVENTS_PER_ATTEMPT: usize = 8;
+/// The detail of one event.
+pub const EVENT_DETAIL_BYTES: usize = 4 * KIB;
+
+// Canonical bytes and what has them.
+
+/// Lists and maps inside each other.
+pub const CANONICAL_DEPTH: usize = 16;
+/// Canonical capabilities of a worker.
+pub const CAPABILITIES_BYTES: usize = 16 * KIB;
+/// Canonical placement of a revision.
+pub const PLACEMENT_BYTES: usize = 16 * KIB;
+/// Canonical execution revision; leaves an offer room for what surrounds it.
+pub const REVISION_BYTES: usize = 96 * KIB;
+
+// Capabilities and placement.
+
+/// Members of a collection without a limit of its own: executors, runtimes, architectures, worker ids.
+pub const COLLECTION: usize = 32;
+/// Labels.
+pub const LABELS: usize = 64;
+/// GPUs of one worker.
+pub const GPUS: usize = 16;
+/// Features.
+pub const FEATURES: usize = 64;
+/// A name or text in capabilities and placement, in bytes.
+pub const NAME_BYTES: usize = 128;
+/// Preferences of a placement.
+pub const PREFERENCES: usize = 16;
+/// A preference's weight lies between minus this and this.
+pub const PREFERENCE_WEIGHT: i64 = 100;
+/// Memory or disk, in MiB: one exbibyte, beyond any machine.
+pub const SIZE_MIB: i64 = 1 << 40;
+/// Comparators in one version range.
+pub const RANGE_COMPARATORS: usize = 8;
+
+// The revision.
+
+/// A priority lies between minus this and this.
+pub const PRIORITY: i64 = 100;
+/// Arguments of a command, the program included.
+pub const ARGUMENTS: usize = 1024;
+/// One argument, environment value or parameter.
+pub const ARGUMENT_BYTES: usize = 32 * KIB;
+/// A script.
+pub const SCRIPT_BYTES: usize = 64 * KIB;
+/// A path of a working directory or an artifact.
+pub const PATH_BYTES: usize = 1024;
+/// A description.
+pub const DESCRIPTION_BYTES: usize = 1024;
+/// Environment variables of a revision.
+pub const VARIABLES: usize = 256;
+/// Parameters of a revision.
+pub const PARAMETERS: usize = 64;
+/// Triggers of a task.
+pub const TRIGGERS: usize = 16;
+/// Tasks that a task runs after.
+pub const PREDECESSORS: usize = 16;
+/// Input artifacts of a revision.
+pub const INPUTS: usize = 32;
+/// Patterns of artifacts to collect.
+pub const ARTIFACT_PATTERNS: usize = 32;
+/// A cron expression.
+pub const CRON_BYTES: usize = 128;
+/// The shortest and the longest task timeout.
+pub const TIMEOUT_MIN: Millis = Millis::from_secs(1);
+/// The longest task timeout.
+pub const TIMEOUT_MAX: Millis = Millis::from_secs(366 * 24 * 60 * 60);
+/// Between SIGTERM and SIGKILL unless the revision says otherwise.
+pub const GRACE: Millis = Millis::from_secs(10);
+/// The longest grace.
+pub const GRACE_MAX: Millis = Millis::from_secs(60 * 60);
+/// Log quota unless the revision says otherwise, in MiB.
+pub const LOG_MIB: u32 = 64;
+/// The largest log quota, in MiB.
+pub const LOG_MIB_MAX: u32 = 4096;
+/// How long artifacts may take to upload before the end, unless the revision says otherwise.
+pub const ARTIFACT_UPLOAD: Millis = Millis::from_secs(10 * 60);
+/// The longest artifact upload.
+pub const ARTIFACT_UPLOAD_MAX: Millis = Millis::from_secs(24 * 60 * 60);
+/// The largest `limits.cpu`, in thousandths of a core.
+pub const CPU_MILLI_MAX: u32 = 1_024_000;
+/// The largest `limits.pids`.
+pub const PIDS_MAX: u32 = 4_194_304;
+/// The largest `limits.concurrency`.
+pub const CONCURRENCY_MAX: u32 = 10_000;
+/// The largest `retry.max_attempts`.
+pub const ATTEMPTS_MAX: u32 = 100;
+/// The first back-off unless the revision says otherwise.
+pub const RETRY_INITIAL: Millis = Millis::from_secs(10);
+/// The longest back-off unless the revision says otherwise.
+pub const RETRY_MAX: Millis = Millis::from_secs(10 * 60);
+/// The longest back-off that a revision may ask for.
+pub const RETRY_MAX_MAX: Millis = Millis::from_secs(7 * 24 * 60 * 60);
+/// How far back a catch-up looks unless the trigger says otherwise.
+pub const CATCHUP_WINDOW: Millis = Millis::from_secs(24 * 60 * 60);
+/// The longest catch-up window.
+pub const CATCHUP_WINDOW_MAX: Millis = Millis::from_secs(366 * 24 * 60 * 60);
+/// Runs that one catch-up may start unless the trigger says otherwise.
+pub const CATCHUP_RUNS: u32 = 10;
+/// Runs that one catch-up may start.
+pub const CATCHUP_RUNS_MAX: u32 = 1000;
+/// The longest jitter of a trigger.
+pub const JITTER_MAX: Millis = Millis::from_secs(60 * 60);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_carried_fits_into_what_carries_it() {
+        assert!(REVISION_BYTES + CAPABILITIES_BYTES <= OFFER_BYTES);
+        assert!(OFFER_BYTES + 16 * KIB <= INBOX_RECORD_BYTES);
+        assert!(CAPABILITIES_BYTES < REGISTRATION_BODY);
+        assert!(PLACEMENT_BYTES + SCRIPT_BYTES <= REVISION_BYTES);
+        assert!(INBOX_RECORDS <= INBOX_RECORDS_MAX);
+    }
+
+    #[test]
+    fn a_session_survives_two_lost_heartbeats() {
+        assert!(HEARTBEAT_INTERVAL.times(3) <= SESSION_LEASE);
+        assert!(HEARTBEAT_INTERVAL_MIN <= HEARTBEAT_INTERVAL && HEARTBEAT_INTERVAL <= HEARTBEAT_INTERVAL_MAX);
+        assert!(RUN_LEASE_MIN.part(5) >= HEARTBEAT_INTERVAL_MIN);
+    }
+}

@@ -1,0 +1,540 @@
+//! Strict reading of values: known fields only, the right type, within bounds, and an error that helps.
+//!
+//! One reader serves task files (the command line turns TOML into a [`Value`] and a path back into line and
+//! column), operator JSON, and stored revisions; so all of them refuse the same things with the same words. It
+//! collects every error instead of stopping at the first. (Product, *What bad input gets*.)
+
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::RangeInclusive;
+
+use crate::canonical::Value;
+use crate::time::Millis;
+
+/// What kind of mistake a [`ShapeError`] reports.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ShapeErrorKind {
+    /// A field that must be there is not.
+    Missing,
+    /// A field that nobody knows.
+    Unknown,
+    /// A value of another type.
+    Type,
+    /// A value that is not allowed.
+    Value,
+    /// More, longer or larger than a limit.
+    Limit,
+    /// Fields that do not go together.
+    Conflict,
+}
+
+impl ShapeErrorKind {
+    /// The stable machine code of the wire and the API.
+    pub fn code(self) -> &'static str {
+        match self {
+            Self::Unknown => "unknown_field",
+            Self::Limit => "limit_exceeded",
+            Self::Missing | Self::Type | Self::Value | Self::Conflict => "invalid_request",
+        }
+    }
+}
+
+/// One mistake in one field: which field, what was got, what is allowed, and a fix where there is one.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ShapeError {
+    /// The field, such as `placement.require.runtimes.python` or `trigger[1].cron`; empty for the whole.
+    pub path: String,
+    /// What kind of mistake it is.
+    pub kind: ShapeErrorKind,
+    /// What was got, cut to 64 characters.
+    pub got: String,
+    /// What is allowed.
+    pub allowed: String,
+    /// The nearest known key or value.
+    pub nearest: Option<String>,
+}
+
+impl ShapeError {
+    /// A value that is not allowed, for rules outside this module.
+    pub fn new(
+        path: impl Into<String>,
+        kind: ShapeErrorKind,
+        got: impl AsRef<str>,
+        allowed: impl Into<String>,
+    ) -> Self {
+        Self { path: path.into(), kind, got: cut(got.as_ref()), allowed: allowed.into(), nearest: None }
+    }
+}
+
+fn cut(text: &str) -> String {
+    let mut short: String = text.chars().take(64).map(|c| if c.is_control() { '\u{fffd}' } else { c }).collect();
+    if text.chars().nth(64).is_some() {
+        short.push('…');
+    }
+    short
+}
+
+impl fmt::Display for ShapeError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if !self.path.is_empty() {
+            write!(f, "`{}`: ", self.path)?;
+        }
+        match self.kind {
+            ShapeErrorKind::Missing => write!(f, "missing: {}", self.allowed)?,
+            ShapeErrorKind::Unknown => match &self.nearest {
+                Some(nearest) => write!(f, "unknown key, did you mean `{nearest}`?")?,
+                None => write!(f, "unknown key, known are {}", self.allowed)?,
+            },
+            ShapeErrorKind::Type | ShapeErrorKind::Value | ShapeErrorKind::Limit | ShapeErrorKind::Conflict => {
+                write!(f, "got {}, expected {}", self.got, self.allowed)?;
+                if let Some(nearest) = &self.nearest {
+                    write!(f, " (did you mean `{nearest}`?)")?;
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+impl std::error::Error for ShapeError {}
+
+/// The candidate that differs least from `word`, if it is near enough to be a slip of the finger.
+pub fn nearest<'a>(word: &str, candidates: impl IntoIterator<Item = &'a str>) -> Option<&'a str> {
+    // Texts come from outside: the distance costs the product of the lengths.
+    if word.chars().count() > 64 {
+        return None;
+    }
+    let near = |candidate: &str| 1 + candidate.chars().count() / 3;
+    candidates
+        .into_iter()
+        .map(|candidate| (distance(word, candidate), candidate))
+        .filter(|(distance, candidate)| *distance <= near(candidate))
+        .min_by_key(|(distance, _)| *distance)
+        .map(|(_, candidate)| candidate)
+}
+
+/// How many letters must be inserted, removed, replaced or swapped with their neighbour.
+fn distance(a: &str, b: &str) -> usize {
+    let a: Vec<char> = a.chars().flat_map(char::to_lowercase).collect();
+    let b: Vec<char> = b.chars().flat_map(char::to_lowercase).collect();
+    let mut earlier: Vec<usize> = Vec::new();
+    let mut above: Vec<usize> = (0..=b.len()).collect();
+    for i in 1..=a.len() {
+        let mut row = vec![i];
+        for j in 1..=b.len() {
+            let replaced = above[j - 1] + usize::from(a[i - 1] != b[j - 1]);
+            let mut cost = replaced.min(above[j] + 1).min(row[j - 1] + 1);
+            if i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1] {
+                cost = cost.min(earlier[j - 2] + 1);
+            }
+            row.push(cost);
+        }
+        earlier = std::mem::replace(&mut above, row);
+    }
+    above[b.len()]
+}
+
+/// Where one reading collects its errors.
+#[derive(Debug, Default)]
+pub struct Report(RefCell<Vec<ShapeError>>);
+
+impl Report {
+    /// Nothing wrong yet.
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// Adds a mistake.
+    pub fn add(&self, error: ShapeError) {
+        self.0.borrow_mut().push(error);
+    }
+
+    /// The whole value as a field to read.
+    pub fn root<'a>(&'a self, value: &'a Value) -> Field<'a> {
+        Field { path: String::new(), value, report: self }
+    }
+
+    /// `value` if nothing was wrong, and else every mistake.
+    pub fn finish<T>(self, value: T) -> Result<T, Vec<ShapeError>> {
+        let errors = self.0.into_inner();
+        if errors.is_empty() { Ok(value) } else { Err(errors) }
+    }
+}
+
+/// One value and where it stands. A reader answers `None` after it has reported why.
+#[derive(Debug, Clone)]
+pub struct Field<'a> {
+    path: String,
+    value: &'a Value,
+    report: &'a Report,
+}
+
+/// A map whose keys are known.
+#[derive(Debug, Clone)]
+pub struct Table<'a> {
+    path: String,
+    entries: &'a BTreeMap<String, Value>,
+    report: &'a Report,
+}
+
+fn join(path: &str, key: &str) -> String {
+    let plain = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
+    let key = if plain { cut(key) } else { format!("{:?}", cut(key)) };
+    if path.is_empty() { key } else { format!("{path}.{key}") }
+}
+
+impl<'a> Field<'a> {
+    /// Where the value stands.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// The value as it is.
+    pub fn value(&self) -> &'a Value {
+        self.value
+    }
+
+    /// Reports that the value is not allowed.
+    pub fn refuse(&self, kind: ShapeErrorKind, got: impl AsRef<str>, allowed: impl Into<String>) {
+        self.report.add(ShapeError::new(self.path.clone(), kind, got, allowed));
+    }
+
+    fn wrong_type<T>(&self, allowed: &str) -> Option<T> {
+        self.refuse(ShapeErrorKind::Type, self.value.kind(), allowed);
+        None
+    }
+
+    /// A map with these keys and no others.
+    pub fn table(&self, known: &[&str]) -> Option<Table<'a>> {
+        let Value::Map(entries) = self.value else {
+            return self.wrong_type("a table");
+        };
+        for key in entries.keys().filter(|key| !known.contains(&key.as_str())) {
+            self.report.add(ShapeError {
+                path: join(&self.path, key),
+                kind: ShapeErrorKind::Unknown,
+                got: cut(key),
+                allowed: known.join(", "),
+                nearest: nearest(key, known.iter().copied()).map(str::to_owned),
+            });
+        }
+        Some(Table { path: self.path.clone(), entries, report: self.report })
+    }
+
+    /// The entries of a map with free keys, at most `limit`.
+    pub fn entries(&self, limit: usize) -> Vec<(&'a str, Field<'a>)> {
+        let Value::Map(entries) = self.value else {
+            self.wrong_type::<()>("a table");
+            return Vec::new();
+        };
+        if entries.len() > limit {
+            self.refuse(ShapeErrorKind::Limit, format!("{} entries", entries.len()), format!("at most {limit}"));
+            return Vec::new();
+        }
+        let field = |(key, value): (&'a String, &'a Value)| {
+            (key.as_str(), Field { path: join(&self.path, key), value, report: self.report })
+        };
+        entries.iter().map(field).collect()
+    }
+
+    /// The members of a list, at most `limit`.
+    pub fn list(&self, limit: usize) -> Vec<Field<'a>> {
+        let Value::List(values) = self.value else {
+            self.wrong_type::<()>("a list");
+            return Vec::new();
+        };
+        if values.len() > limit {
+            self.refuse(ShapeErrorKind::Limit, format!("{} members", values.len()), format!("at most {limit}"));
+            return Vec::new();
+        }
+        let field = |(index, value): (usize, &'a Value)| Field {
+            path: format!("{}[{index}]", self.path),
+            value,
+            report: self.report,
+        };
+        values.iter().enumerate().map(field).collect()
+    }
+
+    /// A list without repeats, at most `limit` members, each read by `read`.
+    pub fn set<T: Ord>(&self, limit: usize, read: impl Fn(&Field<'a>) -> Option<T>) -> std::collections::BTreeSet<T> {
+        let mut set = std::collections::BTreeSet::new();
+        for member in self.list(limit) {
+            if let Some(value) = read(&member)
+                && !set.insert(value)
+            {
+                member.refuse(ShapeErrorKind::Value, "the same member twice", "every member once");
+            }
+        }
+        set
+    }
+
+    /// `true` or `false`.
+    pub fn boolean(&self) -> Option<bool> {
+        match self.value {
+            Value::Bool(value) => Some(*value),
+            _ => self.wrong_type("true or false"),
+        }
+    }
+
+    /// A whole number within `range`.
+    pub fn integer(&self, range: RangeInclusive<i64>) -> Option<i64> {
+        let allowed = || format!("a whole number from {} to {}", range.start(), range.end());
+        match self.value {
+            Value::Int(value) if range.contains(value) => Some(*value),
+            Value::Int(value) => {
+                self.refuse(ShapeErrorKind::Limit, value.to_string(), allowed());
+                None
+            }
+            _ => self.wrong_type(&allowed()),
+        }
+    }
+
+    /// A whole number within `range`.
+    pub fn unsigned(&self, range: RangeInclusive<u32>) -> Option<u32> {
+        let value = self.integer(i64::from(*range.start())..=i64::from(*range.end()))?;
+        u32::try_from(value).ok()
+    }
+
+    /// A text of at most `limit` bytes, empty or not, without NUL.
+    pub fn any_text(&self, limit: usize) -> Option<&'a str> {
+        let Value::Text(text) = self.value else {
+            return self.wrong_type("a text");
+        };
+        if text.len() > limit {
+            self.refuse(ShapeErrorKind::Limit, format!("{} bytes", text.len()), format!("at most {limit} bytes"));
+            return None;
+        }
+        if text.contains('\0') {
+            self.refuse(ShapeErrorKind::Value, "a text with a NUL character", "a text without NUL");
+            return None;
+        }
+        Some(text)
+    }
+
+    /// A text of 1 to `limit` bytes without control characters.
+    pub fn line(&self, limit: usize) -> Option<&'a str> {
+        let text = self.any_text(limit)?;
+        if text.is_empty() {
+            self.refuse(ShapeErrorKind::Value, "an empty text", format!("1 to {limit} bytes"));
+            return None;
+        }
+        if text.chars().any(char::is_control) {
+            self.refuse(ShapeErrorKind::Value, "a text with control characters", "a text without control characters");
+            return None;
+        }
+        Some(text)
+    }
+
+    /// What a text of at most `limit` bytes says, read by its `FromStr`; the error's words become the message.
+    pub fn parsed<T>(&self, limit: usize) -> Option<T>
+    where
+        T: std::str::FromStr,
+        T::Err: fmt::Display,
+    {
+        let text = self.line(limit)?;
+        match text.parse() {
+            Ok(value) => Some(value),
+            Err(error) => {
+                let words: String = error.to_string();
+                let allowed = words.split_once(": ").map_or(words.as_str(), |(_, rest)| rest);
+                self.refuse(ShapeErrorKind::Value, format!("`{text}`"), allowed.trim_start_matches("expected "));
+                None
+            }
+        }
+    }
+
+    /// A duration within `range`, as text with a unit. A bare number is refused: of what?
+    pub fn duration(&self, range: RangeInclusive<Millis>) -> Option<Millis> {
+        let allowed = format!("a duration from {} to {}, such as 10s, 5m or 1h30m", range.start(), range.end());
+        let Value::Text(text) = self.value else {
+            return self.wrong_type(&allowed);
+        };
+        match text.parse::<Millis>() {
+            Ok(span) if range.contains(&span) => Some(span),
+            Ok(span) => {
+                self.refuse(ShapeErrorKind::Limit, span.to_string(), allowed);
+                None
+            }
+            Err(_) => {
+                self.refuse(ShapeErrorKind::Value, format!("`{}`", cut(text)), allowed);
+                None
+            }
+        }
+    }
+
+    /// One of the names of a closed set (see [`crate::names`]).
+    pub fn named<T: Copy + fmt::Display>(&self, all: &[T]) -> Option<T> {
+        let words: Vec<String> = all.iter().map(T::to_string).collect();
+        let allowed = format!("one of {}", words.join(", "));
+        let Value::Text(text) = self.value else {
+            return self.wrong_type(&allowed);
+        };
+        if let Some(index) = words.iter().position(|word| word == text) {
+            return Some(all[index]);
+        }
+        self.report.add(ShapeError {
+            path: self.path.clone(),
+            kind: ShapeErrorKind::Value,
+            got: format!("`{}`", cut(text)),
+            allowed,
+            nearest: nearest(text, words.iter().map(String::as_str)).map(str::to_owned),
+        });
+        None
+    }
+}
+
+impl<'a> Table<'a> {
+    /// The field, if it is there.
+    pub fn optional(&self, key: &str) -> Option<Field<'a>> {
+        let value = self.entries.get(key)?;
+        Some(Field { path: join(&self.path, key), value, report: self.report })
+    }
+
+    /// The field; reports it as missing, with `what` it should be.
+    pub fn required(&self, key: &str, what: &str) -> Option<Field<'a>> {
+        let field = self.optional(key);
+        if field.is_none() {
+            self.report.add(ShapeError::new(join(&self.path, key), ShapeErrorKind::Missing, "nothing", what));
+        }
+        field
+    }
+
+    /// Is the field there?
+    pub fn has(&self, key: &str) -> bool {
+        self.entries.contains_key(key)
+    }
+
+    /// Reports that fields do not go together; `key` is where a person would look first.
+    pub fn conflict(&self, key: &str, got: impl AsRef<str>, allowed: impl Into<String>) {
+        let path = if key.is_empty() { self.path.clone() } else { join(&self.path, key) };
+        self.report.add(ShapeError::new(path, ShapeErrorKind::Conflict, got, allowed));
+    }
+}
+
+/// A name in capabilities and placement (executor, runtime, label key, feature): 1 to 128 of letters, digits and
+/// `. _ - /`, beginning with a letter or digit.
+pub fn is_name(text: &str) -> bool {
+    text.len() <= crate::limits::NAME_BYTES
+        && text.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'.' | b'_' | b'-' | b'/'))
+        && text.starts_with(|c: char| c.is_ascii_alphanumeric())
+}
+
+/// What [`is_name`] allows, for messages.
+pub const NAME_RULE: &str = "1 to 128 of a-z, A-Z, 0-9, `.`, `_`, `-` and `/`, beginning with a letter or digit";
+
+impl<'a> Field<'a> {
+    /// A name by [`is_name`].
+    pub fn name(&self) -> Option<&'a str> {
+        let text = self.line(crate::limits::NAME_BYTES)?;
+        if !is_name(text) {
+            self.refuse(ShapeErrorKind::Value, format!("`{text}`"), NAME_RULE);
+            return None;
+        }
+        Some(text)
+    }
+
+    /// Reports a key of a map with free keys that is not a name by [`is_name`].
+    pub fn key_is_name(&self, key: &str) -> bool {
+        let good = is_name(key);
+        if !good {
+            self.refuse(ShapeErrorKind::Value, format!("the key `{}`", cut(key)), NAME_RULE);
+        }
+        good
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn value(json: &str) -> Value {
+        Value::parse(json.as_bytes(), 4096).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    /// The messages that reading `json` as a small table leaves.
+    fn messages(json: &str) -> Vec<String> {
+        let value = value(json);
+        let report = Report::new();
+        if let Some(table) = report.root(&value).table(&["count", "name", "runtimes", "span", "tags"]) {
+            table.required("name", "a name").map(|f| f.name());
+            table.optional("count").map(|f| f.integer(1..=9));
+            table.optional("span").map(|f| f.duration(Millis::from_secs(1)..=Millis::from_secs(60)));
+            table.optional("tags").map(|f| f.set(2, |f| f.name().map(str::to_owned)));
+            if let Some(runtimes) = table.optional("runtimes") {
+                for (_, entry) in runtimes.entries(4) {
+                    entry.parsed::<crate::version::VersionRange>(128);
+                }
+            }
+        }
+        let errors = report.finish(()).err().unwrap_or_default();
+        errors.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn a_message_names_the_field_what_was_got_and_what_is_allowed() {
+        for (json, expected) in [
+            (r#"{"name":"a"}"#, ""),
+            ("[]", "got a list, expected a table"),
+            ("{}", "`name`: missing: a name"),
+            (r#"{"nmae":"a","name":"a"}"#, "`nmae`: unknown key, did you mean `name`?"),
+            (r#"{"zzzzzzz":"a","name":"a"}"#, "`zzzzzzz`: unknown key, known are count, name, runtimes, span, tags"),
+            (r#"{"name":1}"#, "`name`: got an integer, expected a text"),
+            (
+                r#"{"name":"a\nb"}"#,
+                "`name`: got a text with control characters, expected a text without control characters",
+            ),
+            (r#"{"name":"a","count":10}"#, "`count`: got 10, expected a whole number from 1 to 9"),
+            (
+                r#"{"name":"a","span":30}"#,
+                "`span`: got an integer, expected a duration from 1s to 1m, such as 10s, 5m or 1h30m",
+            ),
+            (
+                r#"{"name":"a","span":"2h"}"#,
+                "`span`: got 2h, expected a duration from 1s to 1m, such as 10s, 5m or 1h30m",
+            ),
+            (r#"{"name":"a","tags":["x","x"]}"#, "`tags[1]`: got the same member twice, expected every member once"),
+            (r#"{"name":"a","tags":["x","y","z"]}"#, "`tags`: got 3 members, expected at most 2"),
+            (
+                r#"{"name":"a","runtimes":{"python":"3.11"}}"#,
+                "`runtimes.python`: got `3.11`, expected write =, >, >=, <, <=, ^ or ~ before each version and commas between, such as >=3.11,<4",
+            ),
+        ] {
+            assert_eq!(messages(json).join("\n"), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn every_mistake_is_reported_at_once() {
+        assert_eq!(messages(r#"{"x":1,"count":0,"span":"x"}"#).len(), 4);
+    }
+
+    #[test]
+    fn the_nearest_key_is_a_slip_of_the_finger_away() {
+        let keys = ["timeout", "grace", "lease", "memory_mib"];
+        for (word, expected) in [
+            ("timeot", Some("timeout")),
+            ("Timeout", Some("timeout")),
+            ("time_out", Some("timeout")),
+            ("laese", Some("lease")),
+            ("memory", None),
+            ("memory_mb", Some("memory_mib")),
+            ("colour", None),
+        ] {
+            assert_eq!(nearest(word, keys), expected, "{word}");
+        }
+        assert_eq!(nearest(&"x".repeat(100_000), keys), None);
+    }
+
+    #[test]
+    fn what_was_got_is_cut_and_cannot_forge_lines() {
+        let error = ShapeError::new("f", ShapeErrorKind::Value, "a\nb".repeat(100), "c");
+        assert!(error.got.chars().count() <= 65 && !error.got.contains('\n'));
+    }
+
+    #[test]
+    fn a_strange_key_is_quoted_in_the_path() {
+        assert_eq!(join("env", "A B"), "env.\"A B\"");
+        assert_eq!(join("", "a-b_c"), "a-b_c");
+    }
+}

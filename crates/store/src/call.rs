@@ -1,0 +1,227 @@
+//! What the methods of the port are asked, one record per method. Tokens appear as digests only.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::actor::Actor;
+use leasehold_core::attempt::RunningCall;
+use leasehold_core::claim::{Ask, ReleaseReason};
+use leasehold_core::counter::{EventSequence, LeaseVersion, SessionVersion};
+use leasehold_core::crypto::Digest;
+use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, TrustDomain, WorkerId};
+use leasehold_core::lease::LeaseFence;
+use leasehold_core::registration::{Cadence, Registration};
+use leasehold_core::revision::Revision;
+use leasehold_core::role::Role;
+use leasehold_core::run::RunState;
+use leasehold_core::session::SessionFence;
+use leasehold_core::ticket::TicketKey;
+use leasehold_core::time::UtcMillis;
+
+/// What one installation is: written once, at first start.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Installation {
+    /// The name in every certificate.
+    pub trust_domain: TrustDomain,
+    /// The CA's certificate, DER.
+    pub ca_certificate: Vec<u8>,
+    /// The CA's private key, sealed under the master key.
+    pub ca_key: Vec<u8>,
+    /// The key that registration tickets are derived from, sealed under the master key.
+    pub ticket_key: Vec<u8>,
+    /// When it was made.
+    pub created_at: UtcMillis,
+}
+
+/// An API token to store: its digest, never itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewApiToken {
+    /// Its public id.
+    pub id: ApiTokenId,
+    /// A name for people.
+    pub name: String,
+    /// What its holder may do.
+    pub role: Role,
+    /// Digest of the token.
+    pub digest: Digest,
+    /// When it was made.
+    pub created_at: UtcMillis,
+    /// When it stops working, if ever.
+    pub expires_at: Option<UtcMillis>,
+}
+
+/// A permission for one machine to become a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct NewEnrollment {
+    /// Its id.
+    pub id: EnrollmentId,
+    /// The worker it makes.
+    pub worker: WorkerId,
+    /// Labels the worker gets.
+    pub labels: BTreeMap<String, String>,
+    /// Digest of the enrollment token.
+    pub token: Digest,
+    /// When the token stops working.
+    pub expires_at: UtcMillis,
+}
+
+/// A machine enrolls.
+#[derive(Debug, Clone)]
+pub struct Enroll {
+    /// Digest of the token it sent.
+    pub token: Digest,
+    /// Digest of the public key of its request: within the token's life, the same key gets the same certificate.
+    pub public_key: Digest,
+    /// The certificate chain to hand out if the call is applied, DER, leaf first.
+    pub certificate: Vec<u8>,
+    /// When the certificate ends.
+    pub certificate_expires_at: UtcMillis,
+}
+
+/// A session registers.
+#[derive(Debug, Clone)]
+pub struct RegisterSession {
+    /// The worker, from the certificate.
+    pub worker: WorkerId,
+    /// What it says of itself.
+    pub registration: Registration,
+    /// What tickets are derived from.
+    pub tickets: TicketKey,
+    /// The cadence to give it.
+    pub cadence: Cadence,
+}
+
+/// One lease to renew.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Renewal {
+    /// The proof of holding it.
+    pub fence: LeaseFence,
+    /// The version its holder knows; it orders renewals and refuses nothing.
+    pub version: LeaseVersion,
+}
+
+/// A session beats and renews what it holds.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Heartbeat {
+    /// Who speaks.
+    pub session: SessionFence,
+    /// The session version it expects.
+    pub version: SessionVersion,
+    /// How many runs it would take now.
+    pub slots: u16,
+    /// The leases it holds; at most [`leasehold_core::limits::HEARTBEAT_RENEWALS`].
+    pub renewals: Vec<Renewal>,
+}
+
+/// A session drains or leaves.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SessionStep {
+    /// Who speaks.
+    pub session: SessionFence,
+    /// The session version it expects.
+    pub version: SessionVersion,
+}
+
+/// A run is submitted.
+#[derive(Debug, Clone)]
+pub struct AdmitRun {
+    /// Who submits it.
+    pub actor: Actor,
+    /// The id it gets if it is new.
+    pub run: RunId,
+    /// The id of its first attempt.
+    pub attempt: AttemptId,
+    /// Whose namespace.
+    pub project: ProjectName,
+    /// Of which task, if of one.
+    pub task: Option<TaskName>,
+    /// What to execute.
+    pub revision: Revision,
+    /// The caller's key: the same key with the same revision gives the same run, with another is refused.
+    pub idempotency_key: Option<String>,
+}
+
+/// A live session claims a run with an ask.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Claim {
+    /// Who asks.
+    pub session: SessionFence,
+    /// What it asks with.
+    pub ask: Ask,
+    /// Which run.
+    pub run: RunId,
+    /// The placement's score for this worker.
+    pub score: i64,
+}
+
+/// A fenced step of one attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AttemptStep {
+    /// Who speaks.
+    pub session: SessionFence,
+    /// The proof of holding the lease.
+    pub lease: LeaseFence,
+}
+
+/// A worker gives a claim back.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Release {
+    /// Who, for which lease.
+    pub step: AttemptStep,
+    /// Why.
+    pub reason: ReleaseReason,
+}
+
+/// A worker's process runs.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AcknowledgeRunning {
+    /// Who, for which lease.
+    pub step: AttemptStep,
+    /// What runs.
+    pub call: RunningCall,
+}
+
+/// A worker ships a piece of a log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AppendLog {
+    /// Who, for which lease (which may have ended: up to the pinned length).
+    pub step: AttemptStep,
+    /// Where the piece begins.
+    pub offset: u64,
+    /// Framed bytes, at most [`leasehold_core::limits::LOG_CHUNK`].
+    pub bytes: Vec<u8>,
+}
+
+/// A person cancels a run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CancelRun {
+    /// Who.
+    pub actor: Actor,
+    /// Which run.
+    pub run: RunId,
+    /// The person's words.
+    pub why: Option<String>,
+}
+
+/// Which runs to list; newest first.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunFilter {
+    /// Only of this project.
+    pub project: Option<ProjectName>,
+    /// Only in these states; empty means all.
+    pub states: Vec<RunState>,
+    /// Only of this task.
+    pub task: Option<TaskName>,
+    /// Only those submitted at or after this time.
+    pub since: Option<UtcMillis>,
+    /// Only those older than this one (the cursor).
+    pub before: Option<RunId>,
+}
+
+/// A page of a run's events.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct EventsAfter {
+    /// Which run.
+    pub run: RunId,
+    /// Only events after this one.
+    pub after: Option<EventSequence>,
+}

@@ -1,0 +1,14 @@
+//! The store port of Leasehold: what the control plane may ask of a database, and what it may conclude from the answer.
+//!
+//! Each method of [`port::Store`] is one short transaction with a name from the domain: load, decide by a function of
+//! `leasehold-core`, write. No caller composes transactions and no SQL leaves an adapter. [`contract`] is one suite
+//! of tests for every implementation, [`model`] the implementation in memory, [`faulty`] the one that fails on purpose.
+//! (Control design, *Store*; ADR-0012 §6.)
+
+pub mod call;
+pub mod contract;
+pub mod faulty;
+pub mod model;
+pub mod outcome;
+pub mod port;
+pub mod view;

@@ -1,0 +1,164 @@
+//! The port: one method, one transaction, named after what it does.
+//!
+//! Every method locks in the one order (project → task → trigger → worker session → run → attempt → lease), reads its clocks
+//! once after the locks, asks `core`, and writes records and events together. A mutating method that a person causes writes its
+//! audit row in the same transaction. Heartbeats write no event and no audit.
+
+use async_trait::async_trait;
+use leasehold_core::actor::Actor;
+use leasehold_core::attempt::Starting;
+use leasehold_core::cancel::{Cancel, CancelRefused};
+use leasehold_core::claim::NotClaimed;
+use leasehold_core::crypto::Digest;
+use leasehold_core::end::{EndCall, Ended};
+use leasehold_core::event::Event;
+use leasehold_core::id::{AttemptId, RunId, WorkerId};
+use leasehold_core::lease::LeaseProjection;
+use leasehold_core::refusal::Refusal;
+use leasehold_core::session::SessionProjection;
+use leasehold_core::time::Now;
+
+use crate::call::{
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, CancelRun, Claim, Enroll, EventsAfter, Heartbeat, Installation,
+    NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
+};
+use crate::outcome::{StoreError, Stored};
+use crate::view::{
+    ApiTokenView, AuditEntry, Beaten, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState, RunFacts, RunSummary, RunView,
+    Scanned, WorkerView,
+};
+use leasehold_core::claim::Ask;
+use leasehold_core::session::SessionFence;
+
+/// Why an operator's request cannot be met.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Unmet {
+    /// There is no such thing.
+    #[error("there is no such {0}")]
+    NotFound(&'static str),
+    /// The installation exists already: no route makes a second CA.
+    #[error("this data belongs to an installation already")]
+    AlreadyInstalled,
+    /// The key was used with another request before.
+    #[error("this idempotency key was used with another request before")]
+    KeyReused,
+    /// A cancel that cannot be.
+    #[error(transparent)]
+    Cancel(#[from] CancelRefused),
+}
+
+/// Why a claim did not happen.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum ClaimRefused {
+    /// The caller may not ask.
+    Refused(Refusal),
+    /// The state moved on since the candidates were read: look for another.
+    NotClaimed(NotClaimed),
+}
+
+/// A database as the control plane sees it.
+#[async_trait]
+pub trait Store: Send + Sync + 'static {
+    /// The clocks of the store, for answers that need no transaction.
+    async fn now(&self) -> Result<Now, StoreError>;
+
+    /// What this installation is, once it was made.
+    async fn installation(&self) -> Result<Option<Installation>, StoreError>;
+
+    /// Makes the installation and its first admin token, once.
+    async fn create_installation(&self, installation: Installation, first: NewApiToken) -> Stored<(), Unmet>;
+
+    /// The unexpired token with this digest.
+    async fn find_api_token(&self, digest: Digest) -> Result<Option<ApiTokenView>, StoreError>;
+
+    /// Allows one machine to become a worker.
+    async fn create_enrollment(&self, actor: Actor, enrollment: NewEnrollment) -> Stored<(), Unmet>;
+
+    /// The enrollment with this token's digest, used or not, while the token lives: the worker's name comes from here, never
+    /// from the request that is signed for it. What counts is decided again by [`Store::enroll`].
+    async fn find_enrollment(&self, token: Digest) -> Result<Option<EnrollmentView>, StoreError>;
+
+    /// A machine becomes a worker: single use, repeated to the same key within the token's life. A worker that existed keeps
+    /// its name and runs; its session is fenced.
+    async fn enroll(&self, call: Enroll) -> Stored<Enrolled, Refusal>;
+
+    /// A session takes its place. See [`leasehold_core::registration`].
+    async fn register_session(&self, call: RegisterSession) -> Stored<SessionProjection, Refusal>;
+
+    /// Extends the session's lease and renews run leases. See [`leasehold_core::session::beat`] and
+    /// [`leasehold_core::lease::renew`].
+    async fn heartbeat(&self, call: Heartbeat) -> Stored<Beaten, Refusal>;
+
+    /// The session takes nothing new from now on.
+    async fn drain_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal>;
+
+    /// The session leaves; only when it holds no lease.
+    async fn offline_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal>;
+
+    /// Submits a run: it is pending, with attempt 1.
+    async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet>;
+
+    /// What earlier claims say about a worker's asks; rebinds what it holds. See
+    /// [`leasehold_core::claim::recover_ask`].
+    async fn recover_asks(&self, session: SessionFence, asks: Vec<Ask>) -> Stored<PullState, Refusal>;
+
+    /// The live lanes after `after` in key order, at most `lanes` of them with at most `heads` runs each.
+    async fn lanes(&self, after: Option<LaneKey>, lanes: usize, heads: usize) -> Result<Vec<Lane>, StoreError>;
+
+    /// Claims a run. See [`leasehold_core::claim::claim`].
+    async fn claim(&self, call: Claim) -> Stored<Grant, ClaimRefused>;
+
+    /// `claimed → pending`, unstarted.
+    async fn release(&self, call: Release) -> Stored<(), Refusal>;
+
+    /// `claimed → starting`. See [`leasehold_core::attempt::starting`].
+    async fn acknowledge_starting(&self, call: AttemptStep) -> Stored<Starting, Refusal>;
+
+    /// `starting → running`. See [`leasehold_core::attempt::running`].
+    async fn acknowledge_running(&self, call: AcknowledgeRunning) -> Stored<LeaseProjection, Refusal>;
+
+    /// The attempt ended. See [`leasehold_core::end::end`].
+    async fn end(&self, call: EndCall) -> Stored<Ended, Refusal>;
+
+    /// Appends to a log; answers the durable length. A resend is a no-op, a gap or other bytes are refused.
+    async fn append_log(&self, call: AppendLog) -> Stored<u64, Refusal>;
+
+    /// Framed bytes of an attempt's log from `offset` on, at most `limit`.
+    async fn read_log(&self, attempt: AttemptId, offset: u64, limit: usize) -> Result<Option<LogPage>, StoreError>;
+
+    /// A person's wish that a run stop. See [`leasehold_core::cancel::cancel`]. Answers the run as it is then, too.
+    async fn cancel_run(&self, call: CancelRun) -> Stored<(Cancel, RunView), Unmet>;
+
+    /// One run with everything a page shows.
+    async fn run(&self, run: RunId) -> Result<Option<RunView>, StoreError>;
+
+    /// The runs whose id begins with `prefix` (lower-case text of a UUID), at most two: enough to tell unique from ambiguous.
+    async fn runs_by_prefix(&self, prefix: &str) -> Result<Vec<RunId>, StoreError>;
+
+    /// A page of runs, newest first.
+    async fn runs(&self, filter: RunFilter, limit: usize) -> Result<Vec<RunSummary>, StoreError>;
+
+    /// A page of a run's events, oldest first.
+    async fn events(&self, page: EventsAfter, limit: usize) -> Result<Vec<Event>, StoreError>;
+
+    /// What an explanation of a run needs: the run and, in id order after `after`, the workers.
+    async fn run_facts(&self, run: RunId, after: Option<WorkerId>, limit: usize) -> Result<Option<RunFacts>, StoreError>;
+
+    /// One worker.
+    async fn worker(&self, worker: &WorkerId) -> Result<Option<WorkerView>, StoreError>;
+
+    /// A page of workers, in id order.
+    async fn workers(&self, after: Option<WorkerId>, limit: usize) -> Result<Vec<WorkerView>, StoreError>;
+
+    /// A page of the audit, oldest first.
+    async fn audit(&self, after: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>, StoreError>;
+
+    /// Declares leases that ran out, at most `limit`. See [`leasehold_core::expiry::expire`].
+    async fn expire_leases(&self, limit: usize) -> Result<Scanned, StoreError>;
+
+    /// Begins the attempts that are due, one per id given. See [`leasehold_core::expiry::retry_due`].
+    async fn begin_retries(&self, ids: Vec<AttemptId>) -> Result<Scanned, StoreError>;
+
+    /// Stores the wish to stop attempts whose time is up, at most `limit`. See [`leasehold_core::cancel::overdue`].
+    async fn stop_overdue(&self, limit: usize) -> Result<Scanned, StoreError>;
+}

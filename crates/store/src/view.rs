@@ -1,0 +1,225 @@
+//! What the port answers: records as they are, never what may act on them.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::attempt::Attempt;
+use leasehold_core::cancel::StopDirective;
+use leasehold_core::claim::Refused;
+use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, WorkerId};
+use leasehold_core::lease::{Lease, LeaseProjection};
+use leasehold_core::placement::Placement;
+use leasehold_core::refusal::Refusal;
+use leasehold_core::revision::Revision;
+use leasehold_core::role::Role;
+use leasehold_core::run::Run;
+use leasehold_core::session::{Session, SessionProjection};
+use leasehold_core::time::{Millis, Now, UtcMillis};
+use leasehold_core::worker::Worker;
+
+/// An API token as it is known: never itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ApiTokenView {
+    /// Its public id.
+    pub id: ApiTokenId,
+    /// Its name.
+    pub name: String,
+    /// What its holder may do.
+    pub role: Role,
+    /// When it stops working, if ever.
+    pub expires_at: Option<UtcMillis>,
+}
+
+/// An enrollment as it is known: never its token.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct EnrollmentView {
+    /// Its id.
+    pub id: EnrollmentId,
+    /// The worker it makes.
+    pub worker: WorkerId,
+    /// When its token stops working.
+    pub expires_at: UtcMillis,
+}
+
+/// What enrolling answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Enrolled {
+    /// The worker that the machine now is.
+    pub worker: WorkerId,
+    /// Its enrollment, from which the first ticket is derived.
+    pub enrollment: EnrollmentId,
+    /// The certificate that counts: the one of the first call with this key.
+    pub certificate: Vec<u8>,
+}
+
+/// What beating answers.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Beaten {
+    /// The session now.
+    pub session: SessionProjection,
+    /// A verdict per renewal, in the order they were asked.
+    pub leases: Vec<(AttemptId, Result<LeaseProjection, Refusal>)>,
+    /// What the worker is to do.
+    pub directives: Vec<StopDirective>,
+}
+
+/// A claimed run: everything an offer is built from.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Grant {
+    /// The lease.
+    pub lease: Lease,
+    /// The run.
+    pub run: Run,
+    /// The attempt.
+    pub attempt: Attempt,
+    /// What to execute.
+    pub revision: Revision,
+    /// The clocks of the transaction that read them.
+    pub now: Now,
+}
+
+/// What became of one ask before anything new is claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum AskState {
+    /// Free to claim with.
+    Open,
+    /// Claimed with before: here is the same offer.
+    Granted(Box<Grant>),
+    /// To be dropped.
+    Gone,
+}
+
+/// What pulling finds before anything new is claimed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PullState {
+    /// The session that asks.
+    pub session: Session,
+    /// A state per ask, in order.
+    pub asks: Vec<AskState>,
+    /// What the worker is to do.
+    pub directives: Vec<StopDirective>,
+    /// How many of its slots are free: its maximum less its active leases; zero while it drains.
+    pub free_slots: u16,
+}
+
+/// A lane's place in the page order: runs that are blocked or served alike.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct LaneKey {
+    /// Whose namespace.
+    pub project: ProjectName,
+    /// The placement they share, as its digest's hex text.
+    pub placement: String,
+    /// The task, for runs of a task with a limit.
+    pub task: Option<TaskName>,
+}
+
+/// A run at the head of a lane.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Candidate {
+    /// Which run.
+    pub run: RunId,
+    /// Higher goes first.
+    pub priority: i16,
+    /// Workers that gave it back, and until when they are not asked again.
+    pub refused: Vec<(WorkerId, Refused)>,
+}
+
+/// A live lane: at least one run of it is pending.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Lane {
+    /// Its key.
+    pub key: LaneKey,
+    /// The placement that its runs share.
+    pub placement: Placement,
+    /// Its first runs, by priority, then first come first served; at most the asked number.
+    pub heads: Vec<Candidate>,
+    /// The lease clock of the read, to compare `refused` with.
+    pub now: Now,
+}
+
+/// A run with everything a page shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunView {
+    /// The run.
+    pub run: Run,
+    /// Its attempts, in order.
+    pub attempts: Vec<Attempt>,
+    /// What it executes.
+    pub revision: Revision,
+    /// How far the log of each attempt has arrived, in framed bytes, by attempt.
+    pub logs: BTreeMap<AttemptId, u64>,
+}
+
+/// A run in a list.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunSummary {
+    /// The run.
+    pub run: Run,
+    /// The name of its revision, or its command's first words.
+    pub name: String,
+    /// Who has its latest attempt, or had.
+    pub worker: Option<WorkerId>,
+}
+
+/// A worker with everything a page shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct WorkerView {
+    /// The worker.
+    pub worker: Worker,
+    /// Its current session.
+    pub session: Option<Session>,
+    /// The attempts whose leases it holds.
+    pub active: Vec<AttemptId>,
+    /// The clocks of the read.
+    pub now: Now,
+}
+
+/// A piece of a stored log.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LogPage {
+    /// Framed bytes from the asked offset on.
+    pub bytes: Vec<u8>,
+    /// How many framed bytes have arrived in all.
+    pub received: u64,
+    /// The length that the end pinned, once it has.
+    pub pinned: Option<u64>,
+}
+
+/// What a recovery scan did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Scanned {
+    /// The runs that changed.
+    pub runs: Vec<RunId>,
+    /// Whether the page was full: scan again at once.
+    pub more: bool,
+    /// How long until the next thing can be due, if anything waits.
+    pub next: Option<Millis>,
+}
+
+/// An audit row: who changed what.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct AuditEntry {
+    /// Its place in the order of all rows.
+    pub sequence: u64,
+    /// When.
+    pub at: UtcMillis,
+    /// Who, as [`leasehold_core::actor::Actor`] prints.
+    pub actor: String,
+    /// What was done, as the port method's name.
+    pub action: String,
+    /// To what: `run/<id>`, `worker/<id>`, ….
+    pub subject: String,
+    /// Facts, by name; never a secret.
+    pub facts: BTreeMap<String, String>,
+}
+
+/// The pending run of an explanation, with the workers it could go to.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunFacts {
+    /// The run.
+    pub view: RunView,
+    /// Workers that gave it back, and until when they are not asked again.
+    pub refused: Vec<(WorkerId, Refused)>,
+    /// Every worker, at most [`leasehold_core::limits::PAGE`] per page of the caller.
+    pub workers: Vec<WorkerView>,
+}
+
