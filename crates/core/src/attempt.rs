@@ -366,6 +366,10 @@ pub struct StartingAnswer {
 pub fn starting(held: Held<'_>, fence: &LeaseFence, policy: &Policy, now: Now) -> Result<(Starting, Change), Refusal> {
     let Held { session, run, attempt, lease } = held;
     let lease = check_holder(lease, fence, &session.worker)?;
+    if lease.state == LeaseState::Ended && matches!(attempt.outcome, Some(Outcome::NotStarted(_))) {
+        // Its own lost answer.
+        return Ok((Starting::Stopped(lease.projection(attempt, now.lease)), Change::default()));
+    }
     check_active(lease, attempt, now.lease)?;
     check_boot(attempt, session)?;
     let (mut next_lease, rebound) = lease.rebound_to(session);

@@ -245,7 +245,11 @@ pub(crate) mod tests {
                 r#""memory_mib":2048,"os":"linux","runtimes":{"python":"3.11.7"}}"#
             )
         );
-        assert_eq!(capabilities.digest().to_string(), "CAPABILITIES_DIGEST");
+        assert_eq!(
+            capabilities.digest().to_string(),
+            // printf 'leasehold/capabilities/v1\0…' | sha256sum
+            "5152a229ee2f87f773fd9c8b6b6b1652500760accdecaa51135285ad05297880"
+        );
         assert_eq!(Capabilities::from_canonical_bytes(&capabilities.to_canonical_bytes()), Ok(capabilities));
     }
 

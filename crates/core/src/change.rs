@@ -11,9 +11,9 @@ use crate::run::Run;
 /// The records to write, all or nothing.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Change {
-    /// The run, with its version already grown by one.
+    /// The run, with its version already grown (by more than one where one call makes two steps): compare with the loaded one.
     pub run: Option<Run>,
-    /// The attempt, with its version already grown by one.
+    /// The attempt, with its version already grown, likewise.
     pub attempt: Option<Attempt>,
     /// Another attempt of the same run that ends because of this change, or attempt N+1 that begins.
     pub other_attempt: Option<Attempt>,

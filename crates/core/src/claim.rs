@@ -162,7 +162,7 @@ pub struct Refused {
     pub until: LeaseInstant,
 }
 
-/// `claimed → pending`, unstarted. Returns what keeps the run from this worker for a while: 30 s, doubling to 10 min.
+/// `claimed → pending`, unstarted; a repeat is an empty change. Returns what keeps the run from this worker for a while: 30 s, doubling to 10 min.
 pub fn release(
     held: Held<'_>,
     fence: &LeaseFence,
@@ -172,6 +172,10 @@ pub fn release(
 ) -> Result<(Refused, Change), Refusal> {
     let Held { session, run, attempt, lease } = held;
     let lease = check_holder(lease, fence, &session.worker)?;
+    if let (LeaseState::Released, Some(before)) = (lease.state, before) {
+        // Its own lost answer: nothing changes, and the wait does not grow.
+        return Ok((before, Change::default()));
+    }
     check_active(lease, attempt, now.lease)?;
     if attempt.state != AttemptState::Claimed {
         return Err(Refusal::new(RefusalCode::LeaseFenced, "only a claim that has not started can be released")

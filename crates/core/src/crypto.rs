@@ -1,4 +1,4 @@
-//! Hashes, keyed hashes, tokens and constant-time compares: the one module of `core` that names the provider.
+//! Hashes, keyed hashes, sealing, tokens and constant-time compares: the one module of `core` that names the provider.
 //!
 //! A *token* is always a secret: 32 random bytes, base64url on the wire, never stored but as a [`Digest`],
 //! never printed. Every digest carries a domain-separating prefix, so that a digest of one kind of thing can
@@ -6,7 +6,7 @@
 
 use std::fmt;
 
-use aws_lc_rs::{constant_time, digest, hmac};
+use aws_lc_rs::{aead, constant_time, digest, hmac};
 use data_encoding::{BASE64URL_NOPAD, HEXLOWER};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
@@ -50,6 +50,8 @@ pub enum Domain {
     Body,
     /// Bytes of a log.
     Log,
+    /// The text of a migration of a store's schema.
+    Migration,
 }
 
 impl Domain {
@@ -67,6 +69,7 @@ impl Domain {
             Self::PublicKey => "leasehold/public-key/v1\0",
             Self::Body => "leasehold/body/v1\0",
             Self::Log => "leasehold/log/v1\0",
+            Self::Migration => "leasehold/migration/v1\0",
         }
     }
 }
@@ -285,6 +288,51 @@ pub fn keyed(key: &[u8; 32], domain: Domain, parts: &[&[u8]]) -> [u8; 32] {
     bytes
 }
 
+/// Sealed bytes cannot be opened: another key, another context, or they were changed. Which of them is never told.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the sealed bytes cannot be opened with this key")]
+pub struct NotOpened;
+
+/// Seals `secret` under `key` (AES-256-GCM): the nonce, the ciphertext and its tag. `context` is authenticated, not stored:
+/// opening needs the same, so that a sealed thing is never taken for another. Nonces are random, so one key seals at most
+/// 2³² things.
+///
+/// # Panics
+///
+/// Never: the provider refuses only keys of another length and secrets of more than 64 GiB.
+pub fn seal(key: &[u8; 32], context: &[u8], secret: &[u8], entropy: &dyn Entropy) -> Vec<u8> {
+    let mut nonce = [0; aead::NONCE_LEN];
+    entropy.fill(&mut nonce);
+    let mut sealed = secret.to_vec();
+    aead_key(key)
+        .seal_in_place_append_tag(aead::Nonce::assume_unique_for_key(nonce), aead::Aad::from(context), &mut sealed)
+        .expect("AES-256-GCM seals anything that fits into memory");
+    let mut whole = nonce.to_vec();
+    whole.append(&mut sealed);
+    whole
+}
+
+/// What [`seal`] sealed under `key` and `context`. The caller wipes it.
+pub fn open(key: &[u8; 32], context: &[u8], sealed: &[u8]) -> Result<Vec<u8>, NotOpened> {
+    let (nonce, body) = sealed.split_at_checked(aead::NONCE_LEN).ok_or(NotOpened)?;
+    let nonce = aead::Nonce::try_assume_unique_for_key(nonce).map_err(|_| NotOpened)?;
+    let mut bytes = body.to_vec();
+    match aead_key(key).open_in_place(nonce, aead::Aad::from(context), &mut bytes) {
+        Ok(secret) => {
+            let length = secret.len();
+            bytes.truncate(length);
+            Ok(bytes)
+        }
+        Err(_) => Err(NotOpened),
+    }
+}
+
+fn aead_key(key: &[u8; 32]) -> aead::LessSafeKey {
+    aead::LessSafeKey::new(
+        aead::UnboundKey::new(&aead::AES_256_GCM, key).expect("a key of 32 bytes is a key of AES-256-GCM"),
+    )
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -323,5 +371,27 @@ mod tests {
     fn parts_of_a_keyed_hash_do_not_run_together() {
         let key = [1; 32];
         assert_ne!(keyed(&key, Domain::Ticket, &[b"ab", b"c"]), keyed(&key, Domain::Ticket, &[b"a", b"bc"]));
+    }
+
+    struct Sevens;
+    impl Entropy for Sevens {
+        fn fill(&self, bytes: &mut [u8]) {
+            bytes.fill(7);
+        }
+    }
+
+    #[test]
+    fn what_is_sealed_opens_only_whole_with_its_key_and_its_context() {
+        let sealed = seal(&[1; 32], b"context", b"secret", &Sevens);
+        assert_eq!(open(&[1; 32], b"context", &sealed).as_deref(), Ok(&b"secret"[..]));
+        assert_eq!(open(&[2; 32], b"context", &sealed), Err(NotOpened));
+        assert_eq!(open(&[1; 32], b"another", &sealed), Err(NotOpened));
+        for at in 0..sealed.len() {
+            let mut changed = sealed.clone();
+            changed[at] ^= 1;
+            assert_eq!(open(&[1; 32], b"context", &changed), Err(NotOpened), "byte {at}");
+            assert_eq!(open(&[1; 32], b"context", &sealed[..at]), Err(NotOpened), "cut at {at}");
+        }
+        assert!(!sealed.windows(6).any(|window| window == b"secret"));
     }
 }

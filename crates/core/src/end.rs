@@ -331,6 +331,8 @@ fn conclude(
                 change.events.push(run_event(EventKind::RunRetryWait, RunState::RetryWait).with("wait", wait));
                 let mut next = retry::counted(run.moved(RunState::RetryWait), cause);
                 next.due = Some(now.lease.plus(wait));
+                // What was to stop the attempt that ended does not stop the next one.
+                next.intent = None;
                 return next;
             }
             Next::Hold => {
@@ -350,8 +352,10 @@ fn conclude(
         AttemptState::TimedOut => RunState::TimedOut,
         _ => RunState::Failed,
     };
-    change.events.push(run_event(EventKind::RunEnded, state));
-    run.closed(state, meaning.outcome.clone(), false, now.utc)
+    let unobserved = matches!(meaning.outcome, Outcome::Lost(_));
+    let ended = run_event(EventKind::RunEnded, state);
+    change.events.push(if unobserved { ended.with("end_not_observed", true) } else { ended });
+    run.closed(state, meaning.outcome.clone(), unobserved, now.utc)
 }
 
 /// An `end` for an attempt that is terminal already. `session` is the caller's, if it is the worker's current one.
@@ -362,7 +366,7 @@ fn late(
     session: Option<&Session>,
     now: Now,
 ) -> (Result<Ended, Refusal>, Change) {
-    let EndFacts { run, attempt, latest, .. } = facts;
+    let EndFacts { run, attempt, .. } = facts;
     let answer = |attempt: &Attempt, run: &Run| {
         Ended::AlreadyTerminal(EndProjection { attempt: attempt.state, run: run.state, resolution: attempt.resolution })
     };
@@ -373,15 +377,15 @@ fn late(
     let event = NewEvent::by_worker(EventKind::EvidenceLate, run.id, Some(attempt.id), session);
     let mut change = Change { events: vec![described(event, call).once(call.body)], ..Change::default() };
     let mut next = attempt.clone();
-    if next.log.is_none() && call.log.is_some() {
+    if attempt.state == AttemptState::Lost && next.log.is_none() {
         next.log = call.log;
     }
     if nothing_lives(&call.ending, attempt, session) {
         next.may_live = false;
     }
     if attempt.state == AttemptState::Lost
-        && attempt.resolution == Resolution::None
-        && let Some(closed) = closes(run, attempt, latest, call, policy, now, &mut change)
+        && attempt.resolution != Resolution::Receipt
+        && let Some(closed) = closes(facts, call, session, policy, now, &mut change)
     {
         next.resolution = Resolution::Receipt;
         next.usage = next.usage.or(call.usage);
@@ -427,19 +431,24 @@ fn nothing_lives(ending: &Ending, attempt: &Attempt, session: &Session) -> bool 
 }
 
 /// The run that late evidence closes, if the question is open and the evidence answers it.
+///
+/// Open is a run that is lost, or that waits for an attempt that nobody holds. How a process ended closes it whichever
+/// attempt says so; that nothing ran is news of the latest attempt only, and by inference only within its boot.
 fn closes(
-    run: &Run,
-    attempt: &Attempt,
-    latest: &Attempt,
+    facts: EndFacts<'_>,
     call: &EndCall,
+    session: &Session,
     policy: &Policy,
     now: Now,
     change: &mut Change,
 ) -> Option<Run> {
+    let EndFacts { run, attempt, latest, .. } = facts;
     let is_latest = latest.id == attempt.id;
-    let waits = matches!(run.state, RunState::Pending | RunState::RetryWait)
-        && (is_latest || (latest.state == AttemptState::Pending && latest.number == attempt.number.next()));
-    let open = (run.state == RunState::Lost && is_latest) || waits;
+    let open = match run.state {
+        RunState::Lost | RunState::RetryWait => true,
+        RunState::Pending => !is_latest && latest.state == AttemptState::Pending,
+        _ => false,
+    };
     if !open {
         return None;
     }
@@ -449,8 +458,7 @@ fn closes(
         Ending::Exited { .. } => RunState::Failed,
         Ending::Stopped { reason: StopReason::Cancel, .. } => RunState::Cancelled,
         Ending::Stopped { reason: StopReason::Timeout, .. } => RunState::TimedOut,
-        // Proof that nothing of the latest attempt ran: the launcher's word, or recovery's.
-        Ending::NeverSpawned | Ending::Rejected { .. } if is_latest && run.state == RunState::Lost => {
+        Ending::NeverSpawned if is_latest && run.state == RunState::Lost && check_boot(attempt, session).is_ok() => {
             return Some(reconclude(run, &meaning, policy, now, change));
         }
         _ => return None,
@@ -459,7 +467,7 @@ fn closes(
         change.other_attempt = Some(latest.ended(AttemptState::Cancelled, Outcome::Superseded, now.utc));
     }
     change.events.push(
-        NewEvent::new(EventKind::RunEnded, run.id, None, Actor::System)
+        NewEvent::new(EventKind::RunEnded, run.id, None, crate::actor::Actor::System)
             .with("state", state)
             .with("resolution", Resolution::Receipt),
     );

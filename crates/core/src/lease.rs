@@ -130,17 +130,21 @@ fn fenced(why: &str) -> Refusal {
     Refusal::new(RefusalCode::LeaseFenced, why)
 }
 
+/// The refusal of a caller that holds no such lease: one sentence for foreign, unknown and wrong-token alike, so that a
+/// prober learns nothing.
+pub fn not_held() -> Refusal {
+    fenced("this worker holds no such lease")
+}
+
 /// Whether the holder of `fence` ever held this lease of the attempt, leaving its state and clock aside.
 pub fn check_holder<'a>(lease: Option<&'a Lease>, fence: &LeaseFence, worker: &WorkerId) -> Result<&'a Lease, Refusal> {
-    // One sentence for foreign, unknown and wrong-token alike: a prober learns nothing.
-    let refused = || fenced("this worker holds no such lease");
-    let lease = lease.ok_or_else(refused)?;
+    let lease = lease.ok_or_else(not_held)?;
     let holds = lease.attempt == fence.attempt
         && lease.offer == fence.offer
         && lease.generation == fence.generation
         && lease.worker == *worker
         && lease.token == fence.token;
-    if holds { Ok(lease) } else { Err(refused()) }
+    if holds { Ok(lease) } else { Err(not_held()) }
 }
 
 /// Whether the lease still authorises: active, and not run out.

@@ -11,6 +11,7 @@
 pub mod names;
 
 pub mod actor;
+pub mod admission;
 pub mod attempt;
 pub mod cancel;
 pub mod canonical;
@@ -21,6 +22,7 @@ pub mod counter;
 pub mod crypto;
 pub mod deadline;
 pub mod end;
+pub mod enrollment;
 pub mod event;
 pub mod expiry;
 pub mod frame;
@@ -28,6 +30,7 @@ pub mod id;
 pub mod inbox;
 pub mod lease;
 pub mod limits;
+pub mod log;
 pub mod offer;
 pub mod placement;
 pub mod refusal;

@@ -232,23 +232,15 @@ pub const CATCHUP_RUNS_MAX: u32 = 1000;
 /// The longest jitter of a trigger.
 pub const JITTER_MAX: Millis = Millis::from_secs(60 * 60);
 
-#[cfg(test)]
-mod tests {
-    use super::*;
+// What is carried fits into what carries it.
+const _: () = assert!(REVISION_BYTES + CAPABILITIES_BYTES <= OFFER_BYTES);
+const _: () = assert!(OFFER_BYTES + 16 * KIB <= INBOX_RECORD_BYTES);
+const _: () = assert!(CAPABILITIES_BYTES < REGISTRATION_BODY && REVISION_BYTES < REVISION_BODY);
+const _: () = assert!(PLACEMENT_BYTES + SCRIPT_BYTES <= REVISION_BYTES);
+const _: () = assert!(INBOX_RECORDS <= INBOX_RECORDS_MAX);
 
-    #[test]
-    fn what_is_carried_fits_into_what_carries_it() {
-        assert!(REVISION_BYTES + CAPABILITIES_BYTES <= OFFER_BYTES);
-        assert!(OFFER_BYTES + 16 * KIB <= INBOX_RECORD_BYTES);
-        assert!(CAPABILITIES_BYTES < REGISTRATION_BODY);
-        assert!(PLACEMENT_BYTES + SCRIPT_BYTES <= REVISION_BYTES);
-        assert!(INBOX_RECORDS <= INBOX_RECORDS_MAX);
-    }
-
-    #[test]
-    fn a_session_survives_two_lost_heartbeats() {
-        assert!(HEARTBEAT_INTERVAL.times(3) <= SESSION_LEASE);
-        assert!(HEARTBEAT_INTERVAL_MIN <= HEARTBEAT_INTERVAL && HEARTBEAT_INTERVAL <= HEARTBEAT_INTERVAL_MAX);
-        assert!(RUN_LEASE_MIN.part(5) >= HEARTBEAT_INTERVAL_MIN);
-    }
-}
+// A session survives two lost heartbeats, and the shortest run lease asks for no quicker cadence than allowed.
+const _: () = assert!(HEARTBEAT_INTERVAL.times(3).get() <= SESSION_LEASE.get());
+const _: () = assert!(HEARTBEAT_INTERVAL_MIN.get() <= HEARTBEAT_INTERVAL.get());
+const _: () = assert!(HEARTBEAT_INTERVAL.get() <= HEARTBEAT_INTERVAL_MAX.get());
+const _: () = assert!(RUN_LEASE_MIN.part(5).get() >= HEARTBEAT_INTERVAL_MIN.get());

@@ -138,10 +138,11 @@ fn patience(interval: Millis) -> Millis {
 
 fn wait(worker: &Worker, live: &Session, call: &Registration, now: Now) -> RegistrationVerdict {
     let waiting = worker.rival.as_ref().filter(|rival| rival.session == call.session);
-    let rival = waiting.cloned().unwrap_or(Rival { session: call.session, heard: 0 });
+    let mut rival = waiting.cloned().unwrap_or(Rival { session: call.session, heard: 0, audited: false });
     let after = live.spoke_at.plus(patience(live.interval)).since(now.lease).max(Millis::new(500));
     // A machine that came up again falls silent under its old session; a copy hears the original speak on.
-    let copied = rival.heard == 2;
+    let copied = rival.heard >= 2 && !rival.audited;
+    rival.audited |= copied;
     RegistrationVerdict::Refused {
         refusal: Refusal::new(
             RefusalCode::SessionLive,

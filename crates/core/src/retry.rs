@@ -6,7 +6,7 @@
 
 use crate::crypto::{Digest, Domain};
 use crate::limits;
-use crate::run::{OnLost, Policy, Run};
+use crate::run::{OnLost, Policy, Run, StopIntentReason};
 use crate::time::Millis;
 
 /// Why another attempt might be due.
@@ -33,15 +33,17 @@ pub enum Next {
     End,
 }
 
-/// Decides what follows an attempt that ended for `cause`. A run that is to stop is never retried.
+/// Decides what follows an attempt that ended for `cause`. A run that is to stop is never retried; the control plane's own
+/// record that the time is up (the backstop) is no more than the launcher's, and leaves the policy for timeouts in force.
 pub fn after(run: &Run, policy: &Policy, cause: Cause) -> Next {
     let machinery_left = run.machinery_failures < limits::MACHINERY_RETRIES;
     let attempts_left = run.failures.saturating_add(1) < policy.max_attempts;
     let stopping = run.intent.is_some();
+    let cancelled = run.intent.as_ref().is_some_and(|intent| intent.reason == StopIntentReason::Cancel);
     let wait = Next::Retry(backoff(run, policy));
     match cause {
         Cause::Failed if policy.retry_failed && attempts_left && !stopping => wait,
-        Cause::TimedOut if policy.retry_timed_out && attempts_left && !stopping => wait,
+        Cause::TimedOut if policy.retry_timed_out && attempts_left && !cancelled => wait,
         Cause::NeverSpawned if machinery_left && !stopping => wait,
         Cause::Lost => match policy.on_lost {
             OnLost::Hold => Next::Hold,

@@ -121,6 +121,10 @@ impl Session {
     }
 }
 
+fn is_of(session: &Session, fence: &SessionFence) -> bool {
+    session.worker == fence.worker && session.id == fence.session && session.generation == fence.generation
+}
+
 /// Whether the holder of `fence` is the worker's current session, leaving its lease aside.
 /// `current` is the worker's current session, if it ever registered.
 pub fn check_current<'a>(current: Option<&'a Session>, fence: &SessionFence) -> Result<&'a Session, Refusal> {
@@ -128,7 +132,7 @@ pub fn check_current<'a>(current: Option<&'a Session>, fence: &SessionFence) -> 
     let Some(session) = current else {
         return Err(fenced("this worker has no session"));
     };
-    if session.worker != fence.worker || session.id != fence.session || session.generation != fence.generation {
+    if !is_of(session, fence) {
         return Err(fenced("another session of this worker has taken its place"));
     }
     if session.state == SessionState::Offline {
@@ -193,7 +197,7 @@ pub fn drain(
 }
 
 /// The session leaves. Only when no lease of the worker is active: a node is never reported as safely stopped
-/// without proof.
+/// without proof. The exact repeat of a call that took the session offline finds it as it is, and changes nothing.
 pub fn offline(
     current: Option<&Session>,
     fence: &SessionFence,
@@ -201,6 +205,11 @@ pub fn offline(
     active_leases: usize,
     now: Now,
 ) -> Result<Session, Refusal> {
+    if let Some(gone) = current.filter(|session| session.state == SessionState::Offline && is_of(session, fence))
+        && gone.version == expected.next()
+    {
+        return Ok(gone.clone());
+    }
     let session = check_live(current, fence, now.lease)?;
     check_version(session, expected, now.lease)?;
     if active_leases > 0 {

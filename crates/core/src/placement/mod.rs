@@ -324,3 +324,6 @@ fn read_label(field: &Field<'_>) -> Option<(String, String)> {
     }
     label
 }
+
+#[cfg(test)]
+mod tests;

@@ -256,11 +256,11 @@ impl Revision {
 
     /// The secrets that an attempt needs before it starts; those of notifications never leave the control plane.
     pub fn secrets(&self) -> BTreeSet<&SecretName> {
-        let secret = |variable| match variable {
-            &Variable::Secret { ref name, .. } => Some(name),
+        let secrets = self.env.values().filter_map(|variable| match variable {
+            Variable::Secret { name, .. } => Some(name),
             Variable::Public(_) => None,
-        };
-        self.env.values().filter_map(secret).collect()
+        });
+        secrets.collect()
     }
 
     /// Must a worker fetch materials before it starts an attempt?
@@ -312,3 +312,6 @@ fn read(field: &Field<'_>) -> Option<Revision> {
     }
     Some(revision)
 }
+
+#[cfg(test)]
+mod tests;

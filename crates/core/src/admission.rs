@@ -1,0 +1,64 @@
+//! A run is submitted: pending, with attempt 1, at the moment it is stored.
+//!
+//! The same submission again, by its idempotency key or its own id, is the same run; another under the same name is
+//! refused. (Product, *Runs*; control design, *Store*.)
+
+use crate::actor::Actor;
+use crate::attempt::Attempt;
+use crate::change::Change;
+use crate::counter::{AttemptNumber, RunVersion};
+use crate::event::{EventKind, NewEvent};
+use crate::id::{AttemptId, ProjectName, RunId, TaskName};
+use crate::revision::Revision;
+use crate::run::{Run, RunState};
+use crate::time::Now;
+
+/// What is submitted.
+#[derive(Debug, Clone, Copy)]
+pub struct Submission<'a> {
+    /// Whose namespace.
+    pub project: &'a ProjectName,
+    /// Of which task, if of one.
+    pub task: Option<&'a TaskName>,
+    /// What to execute.
+    pub revision: &'a Revision,
+}
+
+/// The run `id` of a submission, with its first attempt.
+pub fn admit(submission: Submission<'_>, id: RunId, attempt: AttemptId, actor: &Actor, now: Now) -> Change {
+    let Submission { project, task, revision } = submission;
+    let run = Run {
+        id,
+        project: project.clone(),
+        task: task.cloned(),
+        revision: revision.digest(),
+        placement: revision.placement().digest(),
+        priority: revision.priority().into(),
+        state: RunState::Pending,
+        version: RunVersion::FIRST,
+        latest: AttemptNumber::FIRST,
+        fence: None,
+        intent: None,
+        failures: 0,
+        machinery_failures: 0,
+        due: None,
+        created_at: now.utc,
+        started_at: None,
+        closing: None,
+    };
+    let event =
+        NewEvent::new(EventKind::RunAdmitted, id, Some(attempt), actor.clone()).with("revision", run.revision);
+    Change {
+        run: Some(run),
+        attempt: Some(Attempt::pending(attempt, id, AttemptNumber::FIRST)),
+        events: vec![event],
+        ..Change::default()
+    }
+}
+
+/// Whether `run` is what this submission made before.
+pub fn repeats(run: &Run, submission: Submission<'_>) -> bool {
+    run.project == *submission.project
+        && run.task.as_ref() == submission.task
+        && run.revision == submission.revision.digest()
+}
