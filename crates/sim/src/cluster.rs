@@ -1,0 +1,390 @@
+//! A control plane and its workers, as a user would start them, on a directory of their own.
+//!
+//! Dropping a cluster kills every process that names its directory and fails when one survives; a test that ends well
+//! calls [`Cluster::shut_down`], which asks politely and proves that nothing was left.
+
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use anyhow::{Context, Result, bail};
+use rustix::process::Signal;
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::eventually::eventually;
+use crate::machine::{self, Machine};
+use crate::process::{self, Ended, Running, Stream};
+use crate::{binaries, processes, request};
+
+/// A control plane under test.
+#[derive(Debug)]
+pub struct Cluster {
+    // Fields drop in this order: processes before the directory they live in.
+    control: Option<Running>,
+    workers: Vec<Worker>,
+    host: String,
+    api_port: u16,
+    ingress_port: u16,
+    directory: TempDir,
+}
+
+/// One enrolled worker: its state directory, and its agent while it runs.
+#[derive(Debug)]
+pub struct Worker {
+    /// Its id.
+    pub name: String,
+    state: PathBuf,
+    slots: u16,
+    namespace: Option<String>,
+    agent: Option<Running>,
+}
+
+impl Worker {
+    /// Its state directory.
+    pub fn state(&self) -> &Path {
+        &self.state
+    }
+
+    /// The process id of its agent.
+    ///
+    /// # Panics
+    ///
+    /// When the agent does not run.
+    pub fn agent_pid(&self) -> u32 {
+        self.agent.as_ref().expect("the agent runs").pid()
+    }
+
+    /// The names in one folder of its state directory; none when there is no such folder.
+    pub fn files_in(&self, folder: &str) -> Vec<String> {
+        let Ok(entries) = std::fs::read_dir(self.state.join(folder)) else { return Vec::new() };
+        entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
+    }
+
+    fn command(&self) -> Command {
+        let mut command = machine::command_in(self.namespace.as_deref(), binaries::leasehold_worker());
+        command
+            .env("LEASEHOLD_WORKER_STATE_DIR", &self.state)
+            .env("LEASEHOLD_WORKER_ALLOW_ROOT", "1")
+            .env("LEASEHOLD_WORKER_SLOTS", self.slots.to_string());
+        command
+    }
+}
+
+/// What a worker of a test looks like.
+#[derive(Debug, Clone, Copy)]
+pub struct WorkerOptions<'a> {
+    /// Its id.
+    pub name: &'a str,
+    /// How many runs it takes at once.
+    pub slots: u16,
+    /// The second machine it runs on; this host when `None`.
+    pub machine: Option<&'a Machine>,
+}
+
+impl<'a> WorkerOptions<'a> {
+    /// A worker of this name on this host, with two slots.
+    pub fn named(name: &'a str) -> Self {
+        Self { name, slots: 2, machine: None }
+    }
+}
+
+impl Cluster {
+    /// Starts a control plane on loopback.
+    pub fn start() -> Result<Self> {
+        Self::start_on("127.0.0.1")
+    }
+
+    /// Starts a control plane that listens on one address of this host.
+    pub fn start_on(host: &str) -> Result<Self> {
+        let mut cluster = Self::prepare_on(host)?;
+        cluster.start_control()?;
+        Ok(cluster)
+    }
+
+    /// A directory and two free ports; nothing runs yet.
+    pub fn prepare() -> Result<Self> {
+        Self::prepare_on("127.0.0.1")
+    }
+
+    fn prepare_on(host: &str) -> Result<Self> {
+        let directory = tempfile::Builder::new().prefix("leasehold-").tempdir()?;
+        let (api_port, ingress_port) = two_free_ports(host)?;
+        Ok(Self { control: None, workers: Vec::new(), host: host.to_owned(), api_port, ingress_port, directory })
+    }
+
+    /// The directory that everything of this cluster lives in, and where its command line runs.
+    pub fn directory(&self) -> &Path {
+        self.directory.path()
+    }
+
+    /// The data directory of the control plane, under the name that the command line looks for.
+    pub fn data(&self) -> PathBuf {
+        self.directory().join("leasehold-data")
+    }
+
+    /// `host:port` of the operator API.
+    pub fn api(&self) -> String {
+        format!("{}:{}", self.host, self.api_port)
+    }
+
+    /// `host:port` of the worker ingress.
+    pub fn ingress(&self) -> String {
+        format!("{}:{}", self.host, self.ingress_port)
+    }
+
+    /// The flags that put a control plane on this cluster's ports.
+    pub fn listen_flags(&self) -> [String; 4] {
+        ["--listen".to_owned(), self.api(), "--worker-listen".to_owned(), self.ingress()]
+    }
+
+    /// `leasehold` in the cluster's directory, with nothing inherited that could point it elsewhere.
+    pub fn leasehold(&self) -> Command {
+        let mut command = Command::new(binaries::leasehold());
+        command.current_dir(self.directory());
+        for variable in ["LEASEHOLD_ADDR", "LEASEHOLD_TOKEN", "LEASEHOLD_PROJECT", "LEASEHOLD_CACERT"] {
+            command.env_remove(variable);
+        }
+        command
+    }
+
+    /// Runs one command line to its end.
+    pub fn cli(&self, arguments: &[&str]) -> Result<Ended> {
+        process::run(self.leasehold().args(arguments))
+    }
+
+    /// Runs one command line that must succeed, and returns its standard output.
+    ///
+    /// # Panics
+    ///
+    /// With everything it wrote when it fails.
+    #[track_caller]
+    pub fn ask(&self, arguments: &[&str]) -> String {
+        let ended = self.cli(arguments).expect("leasehold can be started");
+        ended.expect_code(0).answer().to_owned()
+    }
+
+    /// One object as the command line prints it with `-o json`.
+    ///
+    /// # Panics
+    ///
+    /// When the command fails or does not print JSON.
+    #[track_caller]
+    pub fn json(&self, arguments: &[&str]) -> Value {
+        let text = self.ask(&[arguments, &["-o", "json"]].concat());
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("{error} in:\n{text}"))
+    }
+
+    /// The objects of a list as the command line prints them with `-o jsonl`.
+    ///
+    /// # Panics
+    ///
+    /// When the command fails or does not print JSON.
+    #[track_caller]
+    pub fn list(&self, arguments: &[&str]) -> Vec<Value> {
+        let text = self.ask(&[arguments, &["-o", "jsonl"]].concat());
+        text.lines()
+            .map(|line| serde_json::from_str(line).unwrap_or_else(|error| panic!("{error} in:\n{line}")))
+            .collect()
+    }
+
+    /// Starts the control plane and waits until it answers.
+    pub fn start_control(&mut self) -> Result<()> {
+        let data = self.data();
+        let mut command = self.leasehold();
+        command.arg("serve").arg("--data").arg(&data).args(self.listen_flags());
+        let mut control = Running::start(&mut command)?;
+        self.wait_until_healthy(&mut control)?;
+        self.control = Some(control);
+        Ok(())
+    }
+
+    /// Waits until the API of a started process says that it is healthy.
+    pub fn wait_until_healthy(&self, process: &mut Running) -> Result<()> {
+        let api = self.api();
+        eventually(&format!("{api}/healthz"), || {
+            if !process.is_running() {
+                return Ok(false);
+            }
+            match request::get(&api, "/healthz", None) {
+                Ok(answer) if answer.status == 200 => Ok(true),
+                Ok(answer) => Err(format!("{answer:?}")),
+                Err(error) => Err(format!("{error:#}")),
+            }
+        })
+        .and_then(|healthy| {
+            if healthy {
+                return Ok(());
+            }
+            bail!("it ended at once:\n{}", process.written(Stream::Stderr))
+        })
+    }
+
+    /// Kills the control plane as a crash would.
+    pub fn kill_control(&mut self) -> Result<()> {
+        self.control.take().context("the control plane does not run")?.kill()
+    }
+
+    /// Enrolls a worker with the line that the control plane prints; its agent does not run yet.
+    pub fn enroll(&mut self, options: WorkerOptions<'_>) -> Result<usize> {
+        let line = self.ask(&["worker", "enroll", "--name", options.name, "-q"]);
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let Some((&"leasehold-worker", arguments)) = words.split_first() else {
+            bail!("`worker enroll -q` did not print the line to paste, but: {line}");
+        };
+        let worker = Worker {
+            name: options.name.to_owned(),
+            state: self.directory().join(format!("worker-{}", options.name)),
+            slots: options.slots,
+            namespace: options.machine.map(|machine| machine.namespace().to_owned()),
+            agent: None,
+        };
+        process::run(worker.command().args(arguments))?.expect_code(0);
+        self.workers.push(worker);
+        Ok(self.workers.len() - 1)
+    }
+
+    /// Starts the agent of a worker, whether or not the control plane is there.
+    pub fn spawn_agent(&mut self, index: usize) -> Result<()> {
+        let agent = Running::start(self.workers[index].command().arg("run"))?;
+        self.workers[index].agent = Some(agent);
+        Ok(())
+    }
+
+    /// Starts the agent of a worker and waits until the control plane sees its session.
+    pub fn start_agent(&mut self, index: usize) -> Result<()> {
+        let mut agent = Running::start(self.workers[index].command().arg("run"))?;
+        let name = self.workers[index].name.clone();
+        let online = eventually(&format!("worker {name} to have a live session"), || {
+            if !agent.is_running() {
+                return Ok(false);
+            }
+            let state = self.session_state(&name);
+            if state == "active" { Ok(true) } else { Err(state) }
+        })?;
+        if !online {
+            bail!("the agent of {name} ended at once:\n{}", agent.written(Stream::Stderr));
+        }
+        self.workers[index].agent = Some(agent);
+        Ok(())
+    }
+
+    /// Enrolls a worker of this host and starts its agent.
+    pub fn join(&mut self, options: WorkerOptions<'_>) -> Result<usize> {
+        let index = self.enroll(options)?;
+        self.start_agent(index)?;
+        Ok(index)
+    }
+
+    /// A worker.
+    pub fn worker(&self, index: usize) -> &Worker {
+        &self.workers[index]
+    }
+
+    /// The state of a worker's session as the control plane tells it; empty when it never had one.
+    ///
+    /// # Panics
+    ///
+    /// When there is no such worker.
+    #[track_caller]
+    pub fn session_state(&self, name: &str) -> String {
+        let worker = self.json(&["worker", "get", name]);
+        worker["session"]["state"].as_str().unwrap_or_default().to_owned()
+    }
+
+    /// The admin token that a control plane prints once, on standard error, when its data is new.
+    pub fn first_token(&mut self) -> Result<String> {
+        let control = self.control.as_mut().context("the control plane does not run")?;
+        let line = control.wait_for_text(Stream::Stderr, "token")?;
+        line.split_whitespace().next_back().map(str::to_owned).context("the line of the token is empty")
+    }
+
+    /// Sends a signal to an agent.
+    pub fn signal_agent(&self, index: usize, signal: Signal) -> Result<()> {
+        self.workers[index].agent.as_ref().context("the agent does not run")?.signal(signal)
+    }
+
+    /// Kills an agent as a crash would; its launchers and jobs live on.
+    pub fn kill_agent(&mut self, index: usize) -> Result<()> {
+        self.workers[index].agent.take().context("the agent does not run")?.kill()
+    }
+
+    /// Asks an agent to drain and stop, and returns how it ended.
+    pub fn stop_agent(&mut self, index: usize) -> Result<Ended> {
+        self.signal_agent(index, Signal::TERM)?;
+        self.wait_for_agent_end(index)
+    }
+
+    /// Waits until an agent that was told to go has gone.
+    pub fn wait_for_agent_end(&mut self, index: usize) -> Result<Ended> {
+        self.workers[index].agent.take().context("the agent does not run")?.wait()
+    }
+
+    /// Submits a run without waiting for it and returns its id.
+    ///
+    /// # Panics
+    ///
+    /// When it is refused.
+    #[track_caller]
+    pub fn submit(&self, arguments: &[&str]) -> String {
+        self.ask(&[&["run", "--detach", "-q"], arguments].concat())
+    }
+
+    /// Waits until a run has the state that is asked for.
+    pub fn wait_for_state(&self, run: &str, state: &str) -> Result<Value> {
+        eventually(&format!("run {run} to be {state}"), || {
+            let found = self.json(&["runs", "get", run]);
+            if found["state"] == state { Ok(found) } else { Err(found.to_string()) }
+        })
+    }
+
+    /// The ids of the runs in a state.
+    ///
+    /// # Panics
+    ///
+    /// When the list is refused.
+    #[track_caller]
+    pub fn runs_in_state(&self, state: &str) -> Vec<String> {
+        let text = self.ask(&["runs", "list", "--state", state, "--limit", "500", "-o", "name"]);
+        text.lines().map(str::to_owned).collect()
+    }
+
+    /// Stops every agent, then the control plane, each politely, and proves that nothing is left.
+    ///
+    /// # Panics
+    ///
+    /// When one of them does not end with code 0.
+    pub fn shut_down(mut self) -> Result<()> {
+        for index in 0..self.workers.len() {
+            if self.workers[index].agent.is_some() {
+                self.stop_agent(index)?.expect_code(0);
+            }
+        }
+        if let Some(control) = self.control.take() {
+            control.signal(Signal::TERM)?;
+            control.wait()?.expect_code(0);
+        }
+        processes::wait_until_none_names(self.directory.path())
+    }
+}
+
+impl Drop for Cluster {
+    fn drop(&mut self) {
+        // Reaped first, or a killed agent would stay a zombie of ours.
+        self.workers.clear();
+        self.control = None;
+        let killed = processes::kill_all_naming(self.directory.path());
+        if std::thread::panicking() {
+            return;
+        }
+        if let Err(error) = killed {
+            panic!("{error:#}");
+        }
+    }
+}
+
+/// Two ports that were free a moment ago. Both are held until both are known.
+fn two_free_ports(host: &str) -> Result<(u16, u16)> {
+    let (first, second) = (TcpListener::bind((host, 0))?, TcpListener::bind((host, 0))?);
+    Ok((first.local_addr()?.port(), second.local_addr()?.port()))
+}

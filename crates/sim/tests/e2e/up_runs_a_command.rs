@@ -1,0 +1,114 @@
+//! `leasehold up`: one command brings up both processes, runs a command through the full protocol, and leaves nothing.
+
+use anyhow::Result;
+use leasehold_sim::cluster::Cluster;
+use leasehold_sim::process::{self, Running, Stream};
+use leasehold_sim::processes;
+use rustix::process::Signal;
+
+/// `leasehold up` on the cluster's directory and ports, with a command to run (or none).
+fn up(cluster: &Cluster, command: &[&str]) -> std::process::Command {
+    let mut up = cluster.leasehold();
+    up.arg("up").arg("--data").arg(cluster.data()).args(cluster.listen_flags());
+    if !command.is_empty() {
+        up.arg("--").args(command);
+    }
+    up
+}
+
+#[test]
+fn the_streams_and_the_exit_code_are_the_commands_own() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    let ended = process::run(&mut up(&cluster, &["sh", "-c", "uname -a; echo to-stderr >&2; exit 7"]))?;
+    let uname = process::run(std::process::Command::new("uname").arg("-a"))?;
+
+    ended.expect_code(7);
+    assert_eq!(ended.stdout, uname.stdout, "stdout carries the command's own stream and nothing else\n{ended}");
+    assert!(ended.stderr.lines().any(|line| line == "to-stderr"), "{ended}");
+    assert!(cluster.data().is_dir());
+    processes::wait_until_none_names(cluster.directory())
+}
+
+#[test]
+fn a_signal_that_ends_the_command_is_told_as_a_shell_would() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    process::run(&mut up(&cluster, &["sh", "-c", "kill -KILL $$"]))?.expect_code(128 + 9);
+    processes::wait_until_none_names(cluster.directory())
+}
+
+#[test]
+fn the_command_runs_in_the_callers_directory() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    let ended = process::run(&mut up(&cluster, &["pwd", "-P"]))?;
+    assert_eq!(ended.expect_code(0).answer(), cluster.directory().canonicalize()?.display().to_string());
+    processes::wait_until_none_names(cluster.directory())
+}
+
+#[test]
+fn a_second_use_of_the_same_data_works_after_the_first_has_ended() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    for code in [3, 4] {
+        process::run(&mut up(&cluster, &["sh", "-c", &format!("exit {code}")]))?.expect_code(code);
+        processes::wait_until_none_names(cluster.directory())?;
+    }
+    Ok(())
+}
+
+#[test]
+fn a_second_up_on_data_in_use_names_its_holder() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    let mut first = Running::start(&mut up(&cluster, &[]))?;
+    cluster.wait_until_healthy(&mut first)?;
+
+    let second = process::run(&mut up(&cluster, &["true"]))?;
+    second.expect_code(1);
+    assert!(second.stderr.contains(&first.pid().to_string()), "the sentence names the holder\n{second}");
+    assert!(first.is_running());
+
+    first.signal(Signal::INT)?;
+    first.wait()?.expect_code(0);
+    processes::wait_until_none_names(cluster.directory())
+}
+
+#[test]
+fn without_a_command_it_stays_up_and_an_interrupt_shuts_both_processes_down() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    let mut running = Running::start(&mut up(&cluster, &[]))?;
+    cluster.wait_until_healthy(&mut running)?;
+    running.wait_for_text(Stream::Stderr, &cluster.api())?;
+    let both = processes::naming(cluster.directory());
+    assert!(both.iter().any(|found| found.pid != running.pid()), "the worker is a process of its own: {both:?}");
+    assert_eq!(cluster.ask(&["run", "--", "echo", "through the running pair"]), "through the running pair");
+
+    running.signal(Signal::INT)?;
+    running.wait()?.expect_code(0);
+    processes::wait_until_none_names(cluster.directory())
+}
+
+#[test]
+fn an_interrupt_cancels_the_command_with_grace_and_ends_with_130() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    let script = "trap 'echo told; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut running = Running::start(&mut up(&cluster, &["sh", "-c", script]))?;
+    running.wait_for_text(Stream::Stdout, "ready")?;
+
+    running.signal(Signal::INT)?;
+    let ended = running.wait()?;
+    ended.expect_code(130);
+    assert_eq!(ended.stdout, "ready\ntold\n", "SIGTERM came before the end\n{ended}");
+    processes::wait_until_none_names(cluster.directory())
+}
+
+#[test]
+fn a_second_interrupt_kills_a_command_that_does_not_listen() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    let script = "trap 'echo told' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut running = Running::start(&mut up(&cluster, &["sh", "-c", script]))?;
+    running.wait_for_text(Stream::Stdout, "ready")?;
+
+    running.signal(Signal::INT)?;
+    running.wait_for_text(Stream::Stdout, "told")?;
+    running.signal(Signal::INT)?;
+    running.wait()?.expect_code(130);
+    processes::wait_until_none_names(cluster.directory())
+}

@@ -1,0 +1,216 @@
+//! `cargo xtask ci`: the checks, each with a heading and a duration, and a table at the end.
+//!
+//! The order is by cost: what is cheap and fails often comes first. Profiles are chosen so that steps share what
+//! they compile: clippy and docs share the check artefacts, `test` and the end-to-end harness the dev profile, and
+//! only the two shipped binaries are built in release mode.
+
+use std::fmt::{self, Write as _};
+use std::str::FromStr;
+use std::time::{Duration, Instant};
+
+use anyhow::{Result, bail};
+
+use crate::checkout::{cargo, root, run as run_command};
+use crate::{environment, licences, walls};
+
+/// What `cargo xtask ci` was asked for.
+#[derive(Debug, Default)]
+pub(crate) struct Options {
+    /// Only these steps; all of them when empty.
+    pub(crate) only: Vec<Step>,
+    /// Run the steps after a failed one too.
+    pub(crate) keep_going: bool,
+    /// Only print what the steps are.
+    pub(crate) list: bool,
+}
+
+/// One check.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Step {
+    Environment,
+    Fmt,
+    Walls,
+    Licences,
+    Clippy,
+    Docs,
+    Test,
+    E2e,
+}
+
+impl Step {
+    const ALL: [Self; 8] =
+        [Self::Environment, Self::Fmt, Self::Walls, Self::Licences, Self::Clippy, Self::Docs, Self::Test, Self::E2e];
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Environment => "environment",
+            Self::Fmt => "fmt",
+            Self::Walls => "walls",
+            Self::Licences => "licences",
+            Self::Clippy => "clippy",
+            Self::Docs => "docs",
+            Self::Test => "test",
+            Self::E2e => "e2e",
+        }
+    }
+
+    fn describes(self) -> &'static str {
+        match self {
+            Self::Environment => "the programs that tests need are installed (or named, for an ordinary user)",
+            Self::Fmt => "every file is formatted",
+            Self::Walls => "what each crate may name and depend on",
+            Self::Licences => "every dependency has a licence we accept",
+            Self::Clippy => "the workspace lint table, warnings are errors",
+            Self::Docs => "the documentation builds without a warning",
+            Self::Test => "unit, property and contract tests",
+            Self::E2e => "real processes of the release build: runs, crashes, refusals, examples",
+        }
+    }
+
+    fn check(self) -> Result<()> {
+        match self {
+            Self::Environment => environment::prepare(),
+            Self::Fmt => run_command(cargo().args(["fmt", "--all", "--check"])),
+            Self::Walls => walls::check(),
+            Self::Licences => licences::check(),
+            Self::Clippy => run_command(cargo().args([
+                "clippy",
+                "--workspace",
+                "--all-targets",
+                "--locked",
+                "--",
+                "-D",
+                "warnings",
+            ])),
+            Self::Docs => run_command(
+                cargo()
+                    .args(["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"])
+                    .env("RUSTDOCFLAGS", "-D warnings"),
+            ),
+            Self::Test => run_tests(&["--workspace", "--exclude", "leasehold-sim"]),
+            Self::E2e => end_to_end(),
+        }
+    }
+}
+
+impl fmt::Display for Step {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.pad(self.name())
+    }
+}
+
+impl FromStr for Step {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        Self::ALL.into_iter().find(|step| step.name() == name).ok_or_else(|| {
+            let known: Vec<&str> = Self::ALL.iter().map(|step| step.name()).collect();
+            format!("there is no step `{name}`; the steps are: {}", known.join(", "))
+        })
+    }
+}
+
+fn run_tests(selection: &[&str]) -> Result<()> {
+    run_command(cargo().args(["test", "--locked", "--quiet"]).args(selection))
+}
+
+/// The harness knows the product only from outside, so it builds in seconds; the processes it starts are the released
+/// ones.
+fn end_to_end() -> Result<()> {
+    run_command(cargo().args(["build", "--release", "--locked", "--bins"]))?;
+    let release = target_directory()?.join("release");
+    run_command(
+        cargo()
+            .args(["test", "--locked", "--package", "leasehold-sim"])
+            .env("LEASEHOLD_BIN", release.join("leasehold"))
+            .env("LEASEHOLD_WORKER_BIN", release.join("leasehold-worker")),
+    )
+}
+
+fn target_directory() -> Result<std::path::PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec()?;
+    Ok(metadata.target_directory.into_std_path_buf())
+}
+
+struct Finished {
+    step: Step,
+    took: Duration,
+    failure: Option<String>,
+}
+
+/// Runs the chosen steps; fails when one of them failed.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    if options.list {
+        for step in Step::ALL {
+            println!("{step:<12} {}", step.describes());
+        }
+        return Ok(());
+    }
+    let steps = if options.only.is_empty() { Step::ALL.to_vec() } else { options.only.clone() };
+    let mut finished = Vec::new();
+    for step in steps {
+        eprintln!("\n=== {step}: {}", step.describes());
+        let (took, outcome) = timed(|| step.check());
+        let failure = outcome.err().map(|error| format!("{error:#}"));
+        match &failure {
+            None => eprintln!("--- {step}: ok in {}", seconds(took)),
+            Some(failure) => eprintln!("--- {step}: FAILED in {}\n{failure}", seconds(took)),
+        }
+        let stop = failure.is_some() && !options.keep_going;
+        finished.push(Finished { step, took, failure });
+        if stop {
+            break;
+        }
+    }
+    eprint!("\n{}", table(&finished));
+    let failed: Vec<&str> =
+        finished.iter().filter(|done| done.failure.is_some()).map(|done| done.step.name()).collect();
+    if failed.is_empty() { Ok(()) } else { bail!("failed: {}", failed.join(", ")) }
+}
+
+#[expect(clippy::disallowed_methods, reason = "a stopwatch for people; nothing is decided by it")]
+fn timed<T>(work: impl FnOnce() -> T) -> (Duration, T) {
+    let begin = Instant::now();
+    let outcome = work();
+    (begin.elapsed(), outcome)
+}
+
+fn seconds(duration: Duration) -> String {
+    format!("{:.1} s", duration.as_secs_f64())
+}
+
+fn table(finished: &[Finished]) -> String {
+    let mut text = String::new();
+    let mut total = Duration::ZERO;
+    for done in finished {
+        total += done.took;
+        let verdict = if done.failure.is_some() { "FAILED" } else { "ok" };
+        let _ = writeln!(text, "{:<12} {verdict:<6} {:>9}", done.step, seconds(done.took));
+    }
+    let _ = writeln!(text, "{:<12} {:<6} {:>9}", "total", "", seconds(total));
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_step_is_found_by_its_name() {
+        for step in Step::ALL {
+            assert_eq!(step.name().parse::<Step>(), Ok(step));
+        }
+    }
+
+    #[test]
+    fn the_table_names_what_failed() {
+        let text = table(&[
+            Finished { step: Step::Fmt, took: Duration::from_millis(1500), failure: None },
+            Finished { step: Step::Walls, took: Duration::from_millis(500), failure: Some("a wall".to_owned()) },
+        ]);
+        assert_eq!(
+            text,
+            "fmt          ok         1.5 s\nwalls        FAILED     0.5 s\ntotal                   2.0 s\n"
+        );
+    }
+}

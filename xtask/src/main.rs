@@ -1,0 +1,127 @@
+//! Everything a developer of Leasehold runs, behind `cargo xtask`.
+//!
+//! The same commands run on a laptop and in CI, so there is no second description of what "green" means.
+//! Nothing here ships, and nothing here is needed to build or use the product.
+
+mod checkout;
+mod ci;
+mod environment;
+mod licences;
+mod source;
+mod spdx;
+mod walls;
+
+use std::process::ExitCode;
+
+use lexopt::prelude::*;
+
+const HELP: &str = "\
+Everything a developer of Leasehold runs.
+
+Usage:
+  cargo xtask ci                 every check, in order, with a table at the end
+  cargo xtask ci walls licences  only the named steps
+  cargo xtask ci --keep-going    do not stop at the first step that fails
+  cargo xtask ci --list          what each step does
+  cargo xtask environment        install the programs the tests need and this machine lacks
+  cargo xtask environment --check  only say what is missing
+
+Exit codes: 0 done, 1 a check failed, 2 usage.
+";
+
+enum Command {
+    Help,
+    Ci(ci::Options),
+    Environment { check_only: bool },
+}
+
+fn main() -> ExitCode {
+    let command = match parse(lexopt::Parser::from_env()) {
+        Ok(command) => command,
+        Err(error) => {
+            eprintln!("error: {error}\n\n{HELP}");
+            return ExitCode::from(2);
+        }
+    };
+    let outcome = match command {
+        Command::Help => {
+            print!("{HELP}");
+            Ok(())
+        }
+        Command::Ci(options) => ci::run(&options),
+        Command::Environment { check_only: true } => environment::check(),
+        Command::Environment { check_only: false } => environment::prepare(),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("error: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn parse(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let verb = match arguments.next()? {
+        None | Some(Long("help") | Short('h')) => return Ok(Command::Help),
+        Some(Value(verb)) => verb.string()?,
+        Some(other) => return Err(other.unexpected()),
+    };
+    match verb.as_str() {
+        "ci" => parse_ci(arguments),
+        "environment" => {
+            let mut check_only = false;
+            while let Some(argument) = arguments.next()? {
+                match argument {
+                    Long("check") => check_only = true,
+                    Long("help") | Short('h') => return Ok(Command::Help),
+                    other => return Err(other.unexpected()),
+                }
+            }
+            Ok(Command::Environment { check_only })
+        }
+        "help" => Ok(Command::Help),
+        unknown => Err(format!("there is no `cargo xtask {unknown}`").into()),
+    }
+}
+
+fn parse_ci(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let mut options = ci::Options::default();
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("help") | Short('h') => return Ok(Command::Help),
+            Long("list") => options.list = true,
+            Long("keep-going") => options.keep_going = true,
+            Value(name) => options.only.push(name.string()?.parse::<ci::Step>()?),
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Command::Ci(options))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parsed(arguments: &[&str]) -> Result<Command, lexopt::Error> {
+        parse(lexopt::Parser::from_args(arguments.iter().copied()))
+    }
+
+    #[test]
+    fn steps_can_be_named_one_by_one() {
+        let Ok(Command::Ci(options)) = parsed(&["ci", "walls", "fmt"]) else { panic!("not a ci command") };
+        assert_eq!(options.only, [ci::Step::Walls, ci::Step::Fmt]);
+    }
+
+    #[test]
+    fn an_unknown_step_is_refused_with_the_known_ones() {
+        let Err(error) = parsed(&["ci", "wall"]) else { panic!("accepted") };
+        let sentence = error.to_string();
+        assert!(sentence.contains("wall") && sentence.contains("licences"), "{sentence}");
+    }
+
+    #[test]
+    fn an_unknown_verb_is_refused() {
+        assert!(parsed(&["deploy"]).is_err());
+    }
+}
