@@ -3,6 +3,7 @@
 //! The same commands run on a laptop and in CI, so there is no second description of what "green" means.
 //! Nothing here ships, and nothing here is needed to build or use the product.
 
+mod bench;
 mod checkout;
 mod ci;
 mod environment;
@@ -23,6 +24,7 @@ Usage:
   cargo xtask ci walls licences  only the named steps
   cargo xtask ci --keep-going    do not stop at the first step that fails
   cargo xtask ci --list          what each step does
+  cargo xtask bench              speed and memory, next to this machine's own limits (--runs N, --starts N)
   cargo xtask environment        install the programs the tests need and this machine lacks
   cargo xtask environment --check  only say what is missing
 
@@ -32,7 +34,12 @@ Exit codes: 0 done, 1 a check failed, 2 usage.
 enum Command {
     Help,
     Ci(ci::Options),
-    Environment { check_only: bool },
+    Environment {
+        check_only: bool,
+    },
+    Bench(bench::Options),
+    /// What a measured job executes; not for people.
+    Stamp(std::path::PathBuf),
 }
 
 fn main() -> ExitCode {
@@ -49,6 +56,8 @@ fn main() -> ExitCode {
             Ok(())
         }
         Command::Ci(options) => ci::run(&options),
+        Command::Bench(options) => bench::run(&options),
+        Command::Stamp(file) => bench::stamp(&file),
         Command::Environment { check_only: true } => environment::check(),
         Command::Environment { check_only: false } => environment::prepare(),
     };
@@ -69,6 +78,8 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> {
     };
     match verb.as_str() {
         "ci" => parse_ci(arguments),
+        "bench" => parse_bench(arguments),
+        "stamp" => Ok(Command::Stamp(arguments.value()?.into())),
         "environment" => {
             let mut check_only = false;
             while let Some(argument) = arguments.next()? {
@@ -124,4 +135,17 @@ mod tests {
     fn an_unknown_verb_is_refused() {
         assert!(parsed(&["deploy"]).is_err());
     }
+}
+
+fn parse_bench(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let mut options = bench::Options::default();
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("runs") => options.runs = arguments.value()?.parse()?,
+            Long("starts") => options.starts = arguments.value()?.parse()?,
+            Long("help") | Short('h') => return Ok(Command::Help),
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Command::Bench(options))
 }

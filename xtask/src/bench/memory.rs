@@ -1,0 +1,41 @@
+//! How much memory a process holds, as the kernel counts it.
+
+use anyhow::{Context, Result};
+
+/// Resident and private dirty memory, in KiB.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Memory {
+    resident: u64,
+    private_dirty: u64,
+}
+
+impl Memory {
+    /// Of the process `pid`.
+    pub(crate) fn of(pid: u32) -> Result<Self> {
+        let file = format!("/proc/{pid}/smaps_rollup");
+        let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
+        let field = |name: &str| {
+            let line =
+                text.lines().find(|line| line.starts_with(name)).with_context(|| format!("{file} has no {name}"))?;
+            line.split_whitespace().nth(1).and_then(|kib| kib.parse().ok()).with_context(|| format!("{file}: {line}"))
+        };
+        Ok(Self { resident: field("Rss:")?, private_dirty: field("Private_Dirty:")? })
+    }
+
+    /// For people.
+    pub(crate) fn text(self) -> String {
+        format!("{} KiB ({} KiB)", self.resident, self.private_dirty)
+    }
+}
+
+/// The processes whose command line holds every one of `words`.
+pub(crate) fn processes(words: &[&str]) -> Vec<u32> {
+    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+    let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
+    pids.filter(|pid: &u32| {
+        let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+        let line = String::from_utf8_lossy(&line).replace('\0', " ");
+        words.iter().all(|word| line.contains(word))
+    })
+    .collect()
+}

@@ -1,0 +1,89 @@
+//! `cargo xtask bench`: how fast the whole product is, next to what this machine can do at all, in the same run.
+//!
+//! Ratios carry over from machine to machine, digits do not; so every figure of the product stands beside the bare limit that it
+//! is a share of. Nothing here gates anything: performance is shown, safety is tested.
+
+mod machine;
+mod memory;
+mod product;
+mod stamp;
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+pub(crate) use stamp::stamp;
+
+/// What to measure.
+pub(crate) struct Options {
+    /// Runs of `/bin/true` for the throughput.
+    pub(crate) runs: usize,
+    /// Runs for the latency, one at a time.
+    pub(crate) starts: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { runs: 400, starts: 50 }
+    }
+}
+
+/// Measures machine and product, and prints one table.
+pub(crate) fn run(options: &Options) -> Result<()> {
+    eprintln!("building the released binaries …");
+    product::build()?;
+    eprintln!("measuring the machine …");
+    let spawns = machine::spawns_per_second(2, Duration::from_secs(2))?;
+    let syncs = machine::syncs_per_second(Duration::from_secs(2))?;
+    let bare = machine::start_latency(options.starts)?;
+    eprintln!("measuring the product …");
+    let mut product = product::Product::start()?;
+    let idle = product.memory_of_worker()?;
+    let started = product.start_latency(options.starts)?;
+    let launcher = product.memory_of_launcher()?;
+    let rate = product.runs_per_second(options.runs)?;
+    let busy = product.memory_of_worker()?;
+    product.stop()?;
+
+    println!("{:<52} {:>12} {:>12} {:>8}", "", "product", "machine", "ratio");
+    let row = |name: &str, ours: f64, limit: f64, unit: &str| {
+        println!(
+            "{name:<52} {:>12} {:>12} {:>8.3}",
+            format!("{ours:.2} {unit}"),
+            format!("{limit:.2} {unit}"),
+            ours / limit
+        );
+    };
+    row("/bin/true runs per second | bare spawns, 2 threads", rate, spawns, "/s");
+    row("/bin/true runs per second | synced new files", rate, syncs, "/s");
+    row("submit → process start, p50 | bare spawn → start", started.p50, bare.p50, "ms");
+    row("submit → process start, p99 | bare spawn → start", started.p99, bare.p99, "ms");
+    println!("{:<52} {:>12}", "idle worker, resident (private dirty)", idle.text());
+    println!("{:<52} {:>12}", "worker after the runs, resident (private dirty)", busy.text());
+    println!("{:<52} {:>12}", "one launcher, resident (private dirty)", launcher.text());
+    Ok(())
+}
+
+/// Two points of a distribution, in milliseconds.
+#[derive(Debug, Clone, Copy)]
+struct Quantiles {
+    p50: f64,
+    p99: f64,
+}
+
+impl Quantiles {
+    fn of(mut millis: Vec<f64>) -> Self {
+        millis.sort_by(f64::total_cmp);
+        let at = |share: f64| {
+            #[expect(
+                clippy::cast_precision_loss,
+                clippy::cast_possible_truncation,
+                clippy::cast_sign_loss,
+                reason = "a count of samples"
+            )]
+            let index = ((millis.len() as f64 - 1.0) * share).round() as usize;
+            millis.get(index).copied().unwrap_or(f64::NAN)
+        };
+        Self { p50: at(0.5), p99: at(0.99) }
+    }
+}
