@@ -110,6 +110,19 @@ fn parse_ci(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> {
     Ok(Command::Ci(options))
 }
 
+fn parse_bench(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> {
+    let mut options = bench::Options::default();
+    while let Some(argument) = arguments.next()? {
+        match argument {
+            Long("runs") => options.runs = arguments.value()?.parse()?,
+            Long("starts") => options.starts = arguments.value()?.parse()?,
+            Long("help") | Short('h') => return Ok(Command::Help),
+            other => return Err(other.unexpected()),
+        }
+    }
+    Ok(Command::Bench(options))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -135,17 +148,4 @@ mod tests {
     fn an_unknown_verb_is_refused() {
         assert!(parsed(&["deploy"]).is_err());
     }
-}
-
-fn parse_bench(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> {
-    let mut options = bench::Options::default();
-    while let Some(argument) = arguments.next()? {
-        match argument {
-            Long("runs") => options.runs = arguments.value()?.parse()?,
-            Long("starts") => options.starts = arguments.value()?.parse()?,
-            Long("help") | Short('h') => return Ok(Command::Help),
-            other => return Err(other.unexpected()),
-        }
-    }
-    Ok(Command::Bench(options))
 }

@@ -1,0 +1,25 @@
+//! The audit as pages show it: who changed what.
+
+use std::collections::BTreeMap;
+
+use serde::{Deserialize, Serialize};
+
+use super::time::Time;
+
+/// One row.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AuditEntry {
+    /// Its place in the order of all rows.
+    pub sequence: u64,
+    /// When.
+    pub at: Time,
+    /// Who: `local:1000`, `token:ci`, `worker:nas`, `system`.
+    pub actor: String,
+    /// What was done.
+    pub action: String,
+    /// To what: `run/<id>`, `worker/<id>`, ….
+    pub subject: String,
+    /// The facts, by name; never a secret.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub facts: BTreeMap<String, String>,
+}

@@ -1,0 +1,93 @@
+//! Why a run is still pending, per worker: what it wants and what each has.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::id::{RunId, WorkerId};
+use leasehold_core::placement;
+use leasehold_core::run::RunState;
+use serde::{Deserialize, Serialize};
+
+use crate::field;
+
+/// The answer to *why is it still pending*.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunExplanation {
+    /// The run.
+    #[serde(with = "field::text")]
+    pub run_id: RunId,
+    /// Where it stands; only a pending run has more to explain.
+    #[serde(with = "field::text")]
+    pub state: RunState,
+    /// Why it is pending, while it is.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub explanation: Option<Explanation>,
+}
+
+/// Why a run is pending.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Explanation {
+    /// What to expect: `no_workers`, `never`, `busy`, `limited`, `ready`.
+    pub outlook: String,
+    /// What the nearest worker lacks, or what is waited for, in words.
+    pub nearest: String,
+    /// The class of mismatch that keeps most workers back.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub leading: Option<String>,
+    /// How many workers each class keeps back.
+    pub classes: BTreeMap<String, u32>,
+    /// Every worker that was looked at, by id.
+    pub workers: Vec<WorkerExplanation>,
+    /// Whether there are more workers than were looked at.
+    pub truncated: bool,
+}
+
+/// The part of one worker.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerExplanation {
+    /// Which worker.
+    #[serde(with = "field::text")]
+    pub worker: WorkerId,
+    /// Has it everything that is required, whatever its state now?
+    pub capable: bool,
+    /// How well it fits, if it is capable.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub score: Option<i64>,
+    /// Everything that keeps it from taking the run now; none: it can.
+    pub mismatches: Vec<Mismatch>,
+}
+
+/// One thing that does not fit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Mismatch {
+    /// What kind of thing.
+    pub class: String,
+    /// What the run wants.
+    pub wanted: String,
+    /// What the worker has.
+    pub have: String,
+}
+
+impl Explanation {
+    /// The explanation of what core found.
+    pub fn new(core: &placement::Explanation, truncated: bool) -> Self {
+        let mismatch = |found: &placement::Mismatch| Mismatch {
+            class: found.class.to_string(),
+            wanted: found.wanted.clone(),
+            have: found.have.clone(),
+        };
+        let worker = |found: &placement::WorkerExplanation| WorkerExplanation {
+            worker: found.worker.clone(),
+            capable: found.capable,
+            score: found.score.map(placement::Score::get),
+            mismatches: found.mismatches.iter().map(mismatch).collect(),
+        };
+        Self {
+            outlook: core.outlook.to_string(),
+            nearest: core.nearest.clone(),
+            leading: core.leading.map(|class| class.to_string()),
+            classes: core.classes.iter().map(|(class, count)| (class.to_string(), *count)).collect(),
+            workers: core.workers.iter().map(worker).collect(),
+            truncated,
+        }
+    }
+}

@@ -1,0 +1,21 @@
+//! The operator API: what people and scripts ask of the control plane, and what `-o json` prints.
+//!
+//! Requests are strict and answer every mistake at once; answers may grow fields, and a reader skips what it does not know.
+//! Times are RFC 3339 in UTC. No answer holds a secret but the one that makes an enrollment. (Product, *The command line*.)
+
+pub mod audit;
+pub mod cancel;
+pub mod enrollment;
+pub mod event;
+pub mod explanation;
+pub mod log;
+pub mod page;
+pub mod problem;
+mod request;
+pub mod route;
+pub mod run;
+pub mod secret;
+pub mod submit;
+pub mod time;
+pub mod version;
+pub mod worker;

@@ -1,0 +1,13 @@
+//! A page of a list, and where the next one begins.
+
+use serde::{Deserialize, Serialize};
+
+/// A page.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Page<T> {
+    /// The items.
+    pub items: Vec<T>,
+    /// What `?after=` takes for the next page; missing on the last one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub next: Option<String>,
+}

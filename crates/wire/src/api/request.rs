@@ -1,0 +1,44 @@
+//! Reading the requests: core's strict reader, so that a task file, a flag and a request are refused in the same words.
+
+use leasehold_core::canonical::{CanonicalError, Value};
+use leasehold_core::shape::{Report, ShapeError, ShapeErrorKind, Table};
+
+/// Reads a body of at most `limit` bytes as a table of `known` keys; answers every mistake.
+pub(super) fn read<T>(
+    body: &[u8],
+    limit: usize,
+    known: &[&str],
+    read: impl FnOnce(&Table<'_>, &Report) -> Option<T>,
+) -> Result<T, Vec<ShapeError>> {
+    let value = Value::parse(body, limit).map_err(|error| vec![of_syntax(error)])?;
+    let report = Report::new();
+    let root = report.root(&value);
+    let request = root.table(known).and_then(|table| read(&table, &report));
+    drop(root);
+    report.finish(request)?.ok_or_else(Vec::new)
+}
+
+fn of_syntax(error: CanonicalError) -> ShapeError {
+    match error {
+        CanonicalError::TooLarge { got, limit } => ShapeError::new(
+            "",
+            ShapeErrorKind::Limit,
+            format!("a body of {got} bytes"),
+            format!("at most {limit} bytes"),
+        ),
+        CanonicalError::Syntax { .. } | CanonicalError::NotCanonical => ShapeError::new(
+            "",
+            ShapeErrorKind::Value,
+            error.to_string(),
+            "JSON without null and fractions, every name once",
+        ),
+    }
+}
+
+/// The mistakes of a value that stands at `path`.
+pub(super) fn at(path: &str, errors: Vec<ShapeError>) -> impl Iterator<Item = ShapeError> {
+    errors.into_iter().map(move |error| {
+        let path = if error.path.is_empty() { path.to_owned() } else { format!("{path}.{}", error.path) };
+        ShapeError { path, ..error }
+    })
+}

@@ -1,0 +1,72 @@
+//! Every route of the operator API: the template that a server mounts, and the path that a client asks.
+
+/// `POST` submits a run, `GET` lists runs (`?project=&state=&task=&since=&limit=&after=`, `state` repeatable).
+pub const RUNS: &str = "/api/v1/runs";
+/// `GET`: one run; `{run}` is an id or the beginning of one.
+pub const RUN: &str = "/api/v1/runs/{run}";
+/// `POST`: the run is to stop.
+pub const RUN_CANCEL: &str = "/api/v1/runs/{run}/cancel";
+/// `GET`: a page of the run's events (`?after=&limit=`); with `?follow=true` server-sent events, resumed with `Last-Event-ID`.
+pub const RUN_EVENTS: &str = "/api/v1/runs/{run}/events";
+/// `GET`: why the run is still pending.
+pub const RUN_EXPLANATION: &str = "/api/v1/runs/{run}/explanation";
+/// `GET`: the run's output as server-sent events (`?follow=true|false&attempt=N`; resumes with `Last-Event-ID`),
+/// or its plain bytes (`?format=raw&stream=stdout|stderr&attempt=N`).
+pub const RUN_LOG: &str = "/api/v1/runs/{run}/log";
+/// `GET`: the workers (`?limit=&after=`).
+pub const WORKERS: &str = "/api/v1/workers";
+/// `GET`: one worker.
+pub const WORKER: &str = "/api/v1/workers/{worker}";
+/// `POST`: allows one machine to become a worker.
+pub const ENROLLMENTS: &str = "/api/v1/enrollments";
+/// `GET`: a page of the audit (`?limit=&after=`).
+pub const AUDIT: &str = "/api/v1/audit";
+/// `GET`: what the control plane is and speaks.
+pub const VERSION: &str = "/api/v1/version";
+/// `GET`: the process lives.
+pub const HEALTHZ: &str = "/healthz";
+/// `GET`: it can do its work now.
+pub const READYZ: &str = "/readyz";
+
+/// The header that makes creating safe to repeat.
+pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
+
+/// The path of a template of one run. `run` is percent-encoded where it must be.
+pub fn of_run(template: &str, run: &str) -> String {
+    template.replace("{run}", &segment(run))
+}
+
+/// The path of [`WORKER`]. `worker` is percent-encoded where it must be.
+pub fn worker(worker: &str) -> String {
+    WORKER.replace("{worker}", &segment(worker))
+}
+
+/// A text as one segment of a path, or one value of a query: what a person typed cannot reach another route.
+pub fn segment(text: &str) -> String {
+    let mut out = String::with_capacity(text.len());
+    for byte in text.bytes() {
+        match byte {
+            b'a'..=b'z' | b'A'..=b'Z' | b'0'..=b'9' | b'-' | b'_' | b'~' => out.push(char::from(byte)),
+            // Dots too: a segment of dots alone would walk up the path.
+            _ => {
+                out.push('%');
+                for digit in [byte >> 4, byte & 15] {
+                    out.push(char::from_digit(digit.into(), 16).map_or('0', |digit| digit.to_ascii_uppercase()));
+                }
+            }
+        }
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_person_typed_stays_one_segment() {
+        assert_eq!(of_run(RUN, "0190"), "/api/v1/runs/0190");
+        assert_eq!(of_run(RUN_LOG, "../workers?x"), "/api/v1/runs/%2E%2E%2Fworkers%3Fx/log");
+        assert_eq!(worker("büro"), "/api/v1/workers/b%C3%BCro");
+    }
+}

@@ -1,0 +1,375 @@
+//! Runs and attempts as lists and pages show them.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::attempt::{self, Attempt, ExitStatus, Resolution};
+use leasehold_core::crypto::Digest;
+use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName, WorkerId};
+use leasehold_core::revision::Revision;
+use leasehold_core::run::{Run, RunState, StopIntent};
+use serde::{Deserialize, Serialize};
+
+use super::time::Time;
+use crate::document::Document;
+use crate::field;
+
+/// A run in a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunItem {
+    /// Which run.
+    #[serde(with = "field::text")]
+    pub id: RunId,
+    /// Whose namespace.
+    #[serde(with = "field::text")]
+    pub project: ProjectName,
+    /// Of which task, if of one.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    pub task: Option<TaskName>,
+    /// The name of its revision, or its command's first words.
+    pub name: String,
+    /// Where it stands.
+    #[serde(with = "field::text")]
+    pub state: RunState,
+    /// Compare-and-swap version.
+    pub version: u64,
+    /// Higher goes first.
+    pub priority: i16,
+    /// The number of its latest attempt.
+    pub attempt: u64,
+    /// Who has its latest attempt, or had.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    pub worker: Option<WorkerId>,
+    /// When it was submitted.
+    pub created_at: Time,
+    /// When its first process started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub started_at: Option<Time>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Time>,
+    /// What it ended with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// Whether its attempt's own end was not observed.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub end_not_observed: bool,
+    /// The wish that it stop.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub stop: Option<Stop>,
+    /// The digest of its revision.
+    #[serde(with = "field::text")]
+    pub revision_digest: Digest,
+}
+
+/// A run with everything there is to show.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct RunDetail {
+    /// What a list shows of it.
+    #[serde(flatten)]
+    pub item: RunItem,
+    /// The highest fence number it ever gave out (`LEASEHOLD_FENCE`).
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub fence: Option<u64>,
+    /// Attempts that count against its retry policy.
+    pub failures: u32,
+    /// Failures of the machinery, counted apart.
+    pub machinery_failures: u32,
+    /// Its attempts, in order.
+    pub attempts: Vec<AttemptDetail>,
+    /// What it executes, every default written out.
+    pub revision: Document,
+}
+
+/// One try at a run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct AttemptDetail {
+    /// Which attempt.
+    #[serde(with = "field::text")]
+    pub id: AttemptId,
+    /// Which try: 1, 2, …
+    pub number: u64,
+    /// Where it stands.
+    #[serde(with = "field::text")]
+    pub state: attempt::AttemptState,
+    /// Who has it, or had.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    pub worker: Option<WorkerId>,
+    /// When it was claimed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub claimed_at: Option<Time>,
+    /// When `starting` was accepted.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub starting_at: Option<Time>,
+    /// When its process started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub running_at: Option<Time>,
+    /// When it ended.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub ended_at: Option<Time>,
+    /// What it ended with.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub outcome: Option<Outcome>,
+    /// What closed its question, once it was lost.
+    #[serde(with = "field::text")]
+    pub resolution: Resolution,
+    /// Whether something it started may still live.
+    pub may_live: bool,
+    /// Its process, on its machine.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub process: Option<Process>,
+    /// What it used up.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub usage: Option<Usage>,
+    /// Its log.
+    pub log: Log,
+}
+
+/// A process on its machine.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Process {
+    /// The boot it lives in.
+    pub boot_id: String,
+    /// Its process id.
+    pub pid: u32,
+    /// Its start time in clock ticks since boot.
+    pub start_time: u64,
+}
+
+/// What the machine used up for an attempt.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Usage {
+    /// Processor time in user mode.
+    pub user_ms: u64,
+    /// Processor time in the kernel.
+    pub system_ms: u64,
+    /// Largest resident set, in KiB.
+    pub max_rss_kib: u64,
+    /// Whether the kernel killed it for lack of memory.
+    pub oom_killed: bool,
+}
+
+/// How much of a log has arrived.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Log {
+    /// Whether it is whole.
+    pub state: LogState,
+    /// Framed bytes that have arrived.
+    pub received: u64,
+    /// Framed bytes that the end said there are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub length: Option<u64>,
+}
+
+/// Whether a log is whole.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum LogState {
+    /// The attempt has not ended: more may come.
+    Open,
+    /// Everything that the end pinned has arrived.
+    Complete,
+    /// Bytes that the end pinned are still missing; they may come later.
+    Partial,
+    /// The attempt ended and nobody said how long its log is.
+    Incomplete,
+}
+
+impl Log {
+    /// The log of `attempt`, of which `received` framed bytes have arrived.
+    pub fn of(attempt: &Attempt, received: u64) -> Self {
+        let state = match attempt.log {
+            _ if !attempt.state.is_terminal() => LogState::Open,
+            Some(pin) if received >= pin.length => LogState::Complete,
+            Some(_) => LogState::Partial,
+            // Nothing ran, so there was nothing to write.
+            None if attempt.outcome.as_ref().is_some_and(leasehold_core::claim::nothing_ran) => LogState::Complete,
+            None => LogState::Incomplete,
+        };
+        Self { state, received, length: attempt.log.map(|pin| pin.length) }
+    }
+}
+
+/// The wish that a run stop.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Stop {
+    /// `cancel` or `timeout`.
+    pub reason: String,
+    /// Who wished it.
+    pub by: String,
+    /// The person's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// When.
+    pub at: Time,
+}
+
+impl From<&StopIntent> for Stop {
+    fn from(core: &StopIntent) -> Self {
+        Self { reason: core.reason.to_string(), by: core.by.clone(), why: core.why.clone(), at: core.at.into() }
+    }
+}
+
+/// What an attempt or a run ended with.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Outcome {
+    /// Which kind of end.
+    pub kind: OutcomeKind,
+    /// Its exit code, where it exited.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub exit_code: Option<u8>,
+    /// The signal that ended it, where one did.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub signal: Option<i32>,
+    /// Why it was stopped, rejected or not started.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
+    /// In the launcher's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub detail: Option<String>,
+    /// What is known of an end that nobody saw.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub evidence: Option<String>,
+}
+
+/// Which kind of end.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum OutcomeKind {
+    /// The process ended by itself.
+    Exited,
+    /// The launcher stopped it.
+    Stopped,
+    /// The launcher was sure that nothing of the user's ran.
+    Rejected,
+    /// Recovery was sure that nothing of the user's ran.
+    NeverSpawned,
+    /// It was stopped before anything started.
+    NotStarted,
+    /// Nobody saw its end.
+    Lost,
+    /// Another attempt's late evidence closed the run first.
+    Superseded,
+    /// A kind that this client does not know.
+    #[serde(other)]
+    Other,
+}
+
+impl Outcome {
+    fn of(kind: OutcomeKind) -> Self {
+        Self { kind, exit_code: None, signal: None, reason: None, detail: None, evidence: None }
+    }
+
+    fn with_status(mut self, status: ExitStatus) -> Self {
+        match status {
+            ExitStatus::Code(code) => self.exit_code = Some(code),
+            ExitStatus::Signal(signal) => self.signal = Some(signal),
+        }
+        self
+    }
+
+    /// The code a shell would show, where a process ended: its own, or 128 + the signal.
+    pub fn shell_code(&self) -> Option<u8> {
+        let of_signal = || self.signal.map(|signal| ExitStatus::Signal(signal).shell_code());
+        self.exit_code.or_else(of_signal)
+    }
+}
+
+impl From<&attempt::Outcome> for Outcome {
+    fn from(core: &attempt::Outcome) -> Self {
+        use attempt::Outcome as Core;
+        match core {
+            Core::Exited(status) => Self::of(OutcomeKind::Exited).with_status(*status),
+            Core::Stopped(reason, status) => {
+                let outcome = Self { reason: Some(reason.to_string()), ..Self::of(OutcomeKind::Stopped) };
+                outcome.with_status(*status)
+            }
+            Core::Rejected { reason, detail } => Self {
+                reason: Some(reason.to_string()),
+                detail: Some(detail.clone()),
+                ..Self::of(OutcomeKind::Rejected)
+            },
+            Core::NeverSpawned => Self::of(OutcomeKind::NeverSpawned),
+            Core::NotStarted(reason) => Self { reason: Some(reason.to_string()), ..Self::of(OutcomeKind::NotStarted) },
+            Core::Lost(evidence) => Self { evidence: Some(evidence.to_string()), ..Self::of(OutcomeKind::Lost) },
+            Core::Superseded => Self::of(OutcomeKind::Superseded),
+        }
+    }
+}
+
+impl RunItem {
+    /// A run as a list shows it.
+    pub fn new(run: &Run, name: String, worker: Option<WorkerId>) -> Self {
+        let closing = run.closing.as_ref();
+        Self {
+            id: run.id,
+            project: run.project.clone(),
+            task: run.task.clone(),
+            name,
+            state: run.state,
+            version: run.version.get(),
+            priority: run.priority,
+            attempt: run.latest.get(),
+            worker,
+            created_at: run.created_at.into(),
+            started_at: run.started_at.map(Time),
+            ended_at: closing.map(|closing| closing.at.into()),
+            outcome: closing.map(|closing| (&closing.outcome).into()),
+            end_not_observed: closing.is_some_and(|closing| closing.unobserved),
+            stop: run.intent.as_ref().map(Stop::from),
+            revision_digest: run.revision,
+        }
+    }
+}
+
+impl AttemptDetail {
+    /// An attempt, of whose log `received` framed bytes have arrived.
+    pub fn new(attempt: &Attempt, received: u64) -> Self {
+        Self {
+            id: attempt.id,
+            number: attempt.number.get(),
+            state: attempt.state,
+            worker: attempt.worker.clone(),
+            claimed_at: attempt.claimed_at.map(Time),
+            starting_at: attempt.starting_at.map(Time),
+            running_at: attempt.running_at.map(Time),
+            ended_at: attempt.ended_at.map(Time),
+            outcome: attempt.outcome.as_ref().map(Outcome::from),
+            resolution: attempt.resolution,
+            may_live: attempt.may_live,
+            process: attempt.handle.as_ref().map(|handle| Process {
+                boot_id: handle.boot.to_string(),
+                pid: handle.pid,
+                start_time: handle.start_time,
+            }),
+            usage: attempt.usage.map(|usage| Usage {
+                user_ms: usage.user.get(),
+                system_ms: usage.system.get(),
+                max_rss_kib: usage.max_rss_kib,
+                oom_killed: usage.oom_killed,
+            }),
+            log: Log::of(attempt, received),
+        }
+    }
+}
+
+impl RunDetail {
+    /// A run with its attempts in order, its revision, and how many framed bytes of each attempt's log have arrived.
+    pub fn new(
+        run: &Run,
+        name: String,
+        attempts: &[Attempt],
+        revision: &Revision,
+        logs: &BTreeMap<AttemptId, u64>,
+    ) -> Self {
+        let worker = attempts.last().and_then(|attempt| attempt.worker.clone());
+        let received = |attempt: &Attempt| logs.get(&attempt.id).copied().unwrap_or(0);
+        Self {
+            item: RunItem::new(run, name, worker),
+            fence: run.fence.map(leasehold_core::counter::FenceNumber::get),
+            failures: run.failures,
+            machinery_failures: run.machinery_failures,
+            attempts: attempts.iter().map(|attempt| AttemptDetail::new(attempt, received(attempt))).collect(),
+            revision: Document(revision.to_value()),
+        }
+    }
+}

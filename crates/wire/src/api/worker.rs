@@ -1,0 +1,177 @@
+//! Workers as lists and pages show them.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::id::{AttemptId, SessionId, WorkerId};
+use leasehold_core::session::{Session as CoreSession, SessionState};
+use leasehold_core::time::LeaseInstant;
+use leasehold_core::worker::{Worker, WorkerState};
+use serde::{Deserialize, Serialize};
+
+use super::time::Time;
+use crate::document::Document;
+use crate::field;
+
+/// A worker in a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerItem {
+    /// Its name.
+    #[serde(with = "field::text")]
+    pub id: WorkerId,
+    /// Whether it can be given work.
+    pub status: WorkerStatus,
+    /// How many runs it takes at most; missing before it first registered.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub max_runs: Option<u16>,
+    /// How many leases it holds now.
+    pub active_runs: u32,
+    /// Processor architecture.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub arch: Option<String>,
+    /// Operating system.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub os: Option<String>,
+    /// Its labels: its own, and those of its enrollment.
+    pub labels: BTreeMap<String, String>,
+    /// Its software version.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub software: Option<String>,
+    /// When it enrolled.
+    pub enrolled_at: Time,
+    /// When its certificate ends.
+    pub certificate_expires_at: Time,
+}
+
+/// Whether a worker can be given work.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum WorkerStatus {
+    /// Its session is live.
+    Online,
+    /// Its session is live and takes nothing new.
+    Draining,
+    /// It has no live session.
+    Offline,
+    /// It enrolled and never registered a session.
+    Enrolled,
+    /// Its identity was revoked.
+    Revoked,
+    /// A status that this client does not know.
+    #[serde(other)]
+    Other,
+}
+
+impl WorkerStatus {
+    /// The status at `now`.
+    pub fn of(worker: &Worker, session: Option<&CoreSession>, now: LeaseInstant) -> Self {
+        match session {
+            _ if worker.state == WorkerState::Revoked => Self::Revoked,
+            None => Self::Enrolled,
+            Some(session) if !session.is_live(now) => Self::Offline,
+            Some(session) if session.state == SessionState::Draining => Self::Draining,
+            Some(_) => Self::Online,
+        }
+    }
+
+    /// Its name, as in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Online => "online",
+            Self::Draining => "draining",
+            Self::Offline => "offline",
+            Self::Enrolled => "enrolled",
+            Self::Revoked => "revoked",
+            Self::Other => "other",
+        }
+    }
+}
+
+/// A worker with everything there is to show.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct WorkerDetail {
+    /// What a list shows of it.
+    #[serde(flatten)]
+    pub item: WorkerItem,
+    /// Its current session.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub session: Option<Session>,
+    /// What the machine can do.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capabilities: Option<Document>,
+    /// The attempts whose leases it holds.
+    pub active_attempts: Vec<Active>,
+}
+
+/// An attempt whose lease a worker holds.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(transparent)]
+pub struct Active(#[serde(with = "field::text")] pub AttemptId);
+
+/// One life of a worker's agent.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Session {
+    /// Which life.
+    #[serde(with = "field::text")]
+    pub id: SessionId,
+    /// Its place among the worker's lives.
+    pub generation: u64,
+    /// How many of its beats were accepted.
+    pub version: u64,
+    /// What it may do.
+    #[serde(with = "field::text")]
+    pub state: SessionState,
+    /// The boot of the machine.
+    pub boot_id: String,
+    /// How many runs it would take now, by its own word.
+    pub slots: u16,
+    /// The protocol version it speaks.
+    pub protocol: u16,
+    /// When it registered.
+    pub registered_at: Time,
+    /// How long ago it last spoke.
+    pub silent_ms: u64,
+    /// How often it should beat.
+    pub interval_ms: u64,
+}
+
+impl WorkerItem {
+    /// A worker as a list shows it; `active` counts the leases it holds.
+    pub fn new(worker: &Worker, session: Option<&CoreSession>, active: usize, now: LeaseInstant) -> Self {
+        let capabilities = session.map(|session| &session.capabilities);
+        Self {
+            id: worker.id.clone(),
+            status: WorkerStatus::of(worker, session, now),
+            max_runs: session.map(|session| session.max_runs),
+            active_runs: u32::try_from(active).unwrap_or(u32::MAX),
+            arch: capabilities.map(|capabilities| capabilities.arch.clone()),
+            os: capabilities.map(|capabilities| capabilities.os.clone()),
+            labels: capabilities.map_or_else(|| worker.labels.clone(), |capabilities| capabilities.labels.clone()),
+            software: session.map(|session| session.software.clone()),
+            enrolled_at: worker.enrolled_at.into(),
+            certificate_expires_at: worker.certificate_expires_at.into(),
+        }
+    }
+}
+
+impl WorkerDetail {
+    /// A worker with its current session and the attempts whose leases it holds.
+    pub fn new(worker: &Worker, session: Option<&CoreSession>, active: &[AttemptId], now: LeaseInstant) -> Self {
+        Self {
+            item: WorkerItem::new(worker, session, active.len(), now),
+            session: session.map(|session| Session {
+                id: session.id,
+                generation: session.generation.get(),
+                version: session.version.get(),
+                state: session.state,
+                boot_id: session.boot.to_string(),
+                slots: session.slots,
+                protocol: session.protocol,
+                registered_at: session.registered_at.into(),
+                silent_ms: now.since(session.spoke_at).get(),
+                interval_ms: session.interval.get(),
+            }),
+            capabilities: session.map(|session| Document(session.capabilities.to_value())),
+            active_attempts: active.iter().copied().map(Active).collect(),
+        }
+    }
+}

@@ -1,0 +1,140 @@
+//! `heartbeat`: the session lives on, and every lease it holds is renewed. The one timer of the protocol.
+
+use leasehold_core::cancel::StopDirective;
+use leasehold_core::counter::{LeaseVersion, SessionGeneration, SessionVersion};
+use leasehold_core::id::AttemptId;
+use leasehold_core::lease::LeaseProjection;
+use leasehold_core::limits;
+use leasehold_core::refusal::Refusal;
+use leasehold_core::session::SessionProjection;
+use serde::{Deserialize, Serialize};
+
+use super::fence::LeaseProof;
+use super::problem::Refused;
+use super::projection::{Directive, Lease, Session};
+use crate::error::WireError;
+use crate::field;
+use crate::parse::Message;
+
+/// The request.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeartbeatRequest {
+    /// The session's generation.
+    #[serde(with = "field::number")]
+    pub session_generation: SessionGeneration,
+    /// The session version that the worker expects; an accepted beat adds one.
+    #[serde(with = "field::number")]
+    pub session_version: SessionVersion,
+    /// How many runs it would take now.
+    pub slots: u16,
+    /// The leases it holds, at most 256.
+    pub renewals: Vec<Renewal>,
+}
+
+/// One lease to renew.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Renewal {
+    /// Its attempt.
+    #[serde(with = "field::text")]
+    pub attempt_id: AttemptId,
+    /// The proof of holding it.
+    pub lease: LeaseProof,
+    /// The version that the worker knows; it orders renewals and refuses nothing.
+    #[serde(with = "field::number")]
+    pub version: LeaseVersion,
+}
+
+impl Message for HeartbeatRequest {
+    const SCHEMA: &'static str = "leasehold/heartbeat/v1";
+    const LIMIT: usize = limits::HEARTBEAT_BODY;
+
+    fn check(&self) -> Result<(), WireError> {
+        WireError::check_count("renewals", self.renewals.len(), limits::HEARTBEAT_RENEWALS)?;
+        let mut seen = std::collections::BTreeSet::new();
+        for (index, renewal) in self.renewals.iter().enumerate() {
+            if !seen.insert(renewal.attempt_id) {
+                let field = format!("renewals[{index}].attempt_id");
+                return Err(WireError::invalid(field, "the same attempt twice", "every attempt once"));
+            }
+        }
+        if u32::from(self.slots) > limits::SLOTS {
+            let allowed = format!("an integer from 0 to {}", limits::SLOTS);
+            return Err(WireError::invalid("slots", format!("got {}", self.slots), allowed));
+        }
+        Ok(())
+    }
+}
+
+/// The answer.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct HeartbeatAnswer {
+    /// The session now.
+    pub session: Session,
+    /// A verdict per renewal, in the order they were asked.
+    pub leases: Vec<LeaseAnswer>,
+    /// What the worker is to do.
+    pub directives: Vec<Directive>,
+}
+
+/// The verdict on one renewal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LeaseAnswer {
+    /// Its attempt.
+    #[serde(with = "field::text")]
+    pub attempt_id: AttemptId,
+    /// What became of it.
+    pub verdict: RenewalVerdict,
+}
+
+/// What became of a renewal.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum RenewalVerdict {
+    /// The lease lives on as shown.
+    Renewed(Lease),
+    /// It does not.
+    Refused(Refused),
+}
+
+impl HeartbeatAnswer {
+    /// The answer of what a store said.
+    pub fn new(
+        session: &SessionProjection,
+        leases: &[(AttemptId, Result<LeaseProjection, Refusal>)],
+        directives: &[StopDirective],
+    ) -> Self {
+        let verdict = |verdict: &Result<LeaseProjection, Refusal>| match verdict {
+            Ok(lease) => RenewalVerdict::Renewed(lease.into()),
+            Err(refusal) => RenewalVerdict::Refused(refusal.into()),
+        };
+        Self {
+            session: session.into(),
+            leases: leases.iter().map(|(id, lease)| LeaseAnswer { attempt_id: *id, verdict: verdict(lease) }).collect(),
+            directives: directives.iter().map(Directive::from).collect(),
+        }
+    }
+}
+
+impl RenewalVerdict {
+    /// The same as core says it.
+    pub fn to_result(&self) -> Result<LeaseProjection, Refusal> {
+        match self {
+            Self::Renewed(lease) => Ok(lease.into()),
+            Self::Refused(refused) => Err(refused.into()),
+        }
+    }
+}
+
+impl Message for HeartbeatAnswer {
+    const SCHEMA: &'static str = "leasehold/heartbeat-answer/v1";
+    const LIMIT: usize = limits::HEARTBEAT_ANSWER;
+
+    fn check(&self) -> Result<(), WireError> {
+        WireError::check_count("leases", self.leases.len(), limits::HEARTBEAT_RENEWALS)?;
+        WireError::check_count("directives", self.directives.len(), limits::DIRECTIVES)
+    }
+}
