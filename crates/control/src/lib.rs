@@ -1,1 +1,41 @@
-//! placeholder
+//! The services of the control plane of Leasehold: one file per verb.
+//!
+//! A service loads, lets `leasehold-core` decide inside one named transaction of the store, and wakes who waits. Services never
+//! see HTTP or wire types, never compose transactions, and read time and randomness from parameters only; tokio's timers
+//! are hints. Worker-facing services take a [`principal::WorkerPrincipal`] first, operator-facing ones that change something
+//! a [`principal::Caller`]. (Control design; protocol.)
+
+pub mod access;
+pub mod activate;
+pub mod admit;
+pub mod audit;
+pub mod cancel;
+mod dispatch;
+pub mod end;
+pub mod enroll;
+pub mod error;
+pub mod explain;
+mod hints;
+pub mod install;
+pub mod logs;
+mod open_pulls;
+pub mod plane;
+pub mod principal;
+pub mod pull;
+pub mod query;
+mod recover;
+pub mod seal;
+pub mod sessions;
+pub mod watch;
+
+#[cfg(test)]
+mod fixture;
+
+pub use plane::{ControlPlane, Settings};
+pub use principal::{Caller, SessionRef, WorkerPrincipal};
+
+/// What the services answer: records as they are. The store port itself stays behind the services.
+pub mod view {
+    pub use leasehold_store::call::{Renewal, RunFilter};
+    pub use leasehold_store::view::{AuditEntry, Beaten, LogPage, RunSummary, RunView, WorkerView};
+}

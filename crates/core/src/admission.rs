@@ -46,8 +46,7 @@ pub fn admit(submission: Submission<'_>, id: RunId, attempt: AttemptId, actor: &
         started_at: None,
         closing: None,
     };
-    let event =
-        NewEvent::new(EventKind::RunAdmitted, id, Some(attempt), actor.clone()).with("revision", run.revision);
+    let event = NewEvent::new(EventKind::RunAdmitted, id, Some(attempt), actor.clone()).with("revision", run.revision);
     Change {
         run: Some(run),
         attempt: Some(Attempt::pending(attempt, id, AttemptNumber::FIRST)),

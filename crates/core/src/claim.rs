@@ -63,6 +63,8 @@ pub enum NotClaimed {
     NoFreeSlot,
     /// The worker drains.
     Draining,
+    /// The ask was used up: the worker drops it.
+    AskGone,
 }
 
 /// A run that waits, as a store loaded it.

@@ -456,10 +456,12 @@ fn closes(
     let state = match &call.ending {
         Ending::Exited { status, .. } if status.is_success() => RunState::Succeeded,
         Ending::Exited { .. } => RunState::Failed,
-        Ending::Stopped { reason: StopReason::Cancel, .. } => RunState::Cancelled,
+        Ending::Stopped { reason: StopReason::Cancel | StopReason::Shutdown, .. } => RunState::Cancelled,
         Ending::Stopped { reason: StopReason::Timeout, .. } => RunState::TimedOut,
-        Ending::NeverSpawned if is_latest && run.state == RunState::Lost && check_boot(attempt, session).is_ok() => {
-            return Some(reconclude(run, &meaning, policy, now, change));
+        Ending::NeverSpawned | Ending::Rejected { .. } => {
+            let known = call.callback.is_some() || check_boot(attempt, session).is_ok();
+            let news = is_latest && run.state == RunState::Lost && known;
+            return news.then(|| reconclude(run, &meaning, policy, now, change));
         }
         _ => return None,
     };
@@ -474,9 +476,11 @@ fn closes(
     Some(run.closed(state, meaning.outcome, false, meaning.at))
 }
 
-/// A lost run whose latest attempt provably never ran: tried again, or ended.
+/// A lost run whose latest attempt provably never ran: tried again, or ended. A program that cannot be executed ends it.
 fn reconclude(run: &Run, meaning: &Meaning, policy: &Policy, now: Now, change: &mut Change) -> Run {
     let event = |kind, state: RunState| NewEvent::new(kind, run.id, None, Actor::System).with("state", state);
+    // The loss that was counted turns out to be a start that never was: one failure, not two.
+    let run = &Run { machinery_failures: run.machinery_failures.saturating_sub(1), ..run.clone() };
     match meaning.cause.map_or(Next::End, |cause| retry::after(run, policy, cause)) {
         Next::Retry(wait) => {
             change.events.push(event(EventKind::RunRetryWait, RunState::RetryWait).with("wait", wait));

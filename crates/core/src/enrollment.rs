@@ -46,9 +46,9 @@ pub enum Enrolling {
     /// The machine is the worker now; store both.
     Applied {
         /// The worker, without a session.
-        worker: Worker,
+        worker: Box<Worker>,
         /// The enrollment, used.
-        enrollment: Enrollment,
+        enrollment: Box<Enrollment>,
     },
     /// The same machine again: hand out this certificate, change nothing.
     Repeated(Vec<u8>),
@@ -92,5 +92,6 @@ pub fn enroll(
         certificate_expires_at,
     };
     let used = Used { public_key, certificate, at: now.utc };
-    Ok(Enrolling::Applied { worker, enrollment: Enrollment { used: Some(used), ..enrollment.clone() } })
+    let enrollment = Enrollment { used: Some(used), ..enrollment.clone() };
+    Ok(Enrolling::Applied { worker: Box::new(worker), enrollment: Box::new(enrollment) })
 }

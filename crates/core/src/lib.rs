@@ -28,6 +28,7 @@ pub mod expiry;
 pub mod frame;
 pub mod id;
 pub mod inbox;
+pub mod join;
 pub mod lease;
 pub mod limits;
 pub mod log;

@@ -43,8 +43,11 @@ pub fn append(
         None => {
             check_active(lease, attempt, now.lease)?;
             if !attempt.state.is_started() {
-                return Err(Refusal::new(RefusalCode::LeaseFenced, "the attempt has not been acknowledged as starting")
-                    .showing_lease(lease.projection(attempt, now.lease)));
+                return Err(Refusal::new(
+                    RefusalCode::LeaseFenced,
+                    "the attempt has not been acknowledged as starting",
+                )
+                .showing_lease(lease.projection(attempt, now.lease)));
             }
         }
     }

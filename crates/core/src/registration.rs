@@ -138,11 +138,11 @@ fn patience(interval: Millis) -> Millis {
 
 fn wait(worker: &Worker, live: &Session, call: &Registration, now: Now) -> RegistrationVerdict {
     let waiting = worker.rival.as_ref().filter(|rival| rival.session == call.session);
-    let mut rival = waiting.cloned().unwrap_or(Rival { session: call.session, heard: 0, audited: false });
-    let after = live.spoke_at.plus(patience(live.interval)).since(now.lease).max(Millis::new(500));
+    let waiting = waiting.cloned().unwrap_or(Rival { session: call.session, heard: 0, audited: false });
     // A machine that came up again falls silent under its old session; a copy hears the original speak on.
-    let copied = rival.heard >= 2 && !rival.audited;
-    rival.audited |= copied;
+    let copied = waiting.heard >= 2 && !waiting.audited;
+    let rival = Rival { audited: waiting.audited || copied, ..waiting };
+    let after = live.spoke_at.plus(patience(live.interval)).since(now.lease).max(Millis::new(500));
     RegistrationVerdict::Refused {
         refusal: Refusal::new(
             RefusalCode::SessionLive,

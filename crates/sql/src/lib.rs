@@ -1,1 +1,7 @@
-//! placeholder
+//! The store of Leasehold on SQL databases: every statement of the product is in this crate.
+//!
+//! [`sqlite`] is the embedded default; another adapter stands beside it, file by file. An adapter loads records, calls a
+//! decision of `leasehold-core` and writes what it answers; no rule is decided here. Nothing outside this crate names a
+//! database driver. (Control design, *Store*.)
+
+pub mod sqlite;

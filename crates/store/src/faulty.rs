@@ -1,1 +1,350 @@
-//! Being written.
+//! A store that fails on purpose: before a transaction, or with an answer that is lost, whether it was done or not.
+//!
+//! Wraps any store; the faults come from a schedule that a seed or a list decides, so a failing history replays
+//! exactly. A reader that fails is always *not done*. For tests and the simulation. (Proof, *Simulation*.)
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use leasehold_core::actor::Actor;
+use leasehold_core::attempt::Starting;
+use leasehold_core::cancel::Cancel;
+use leasehold_core::claim::Ask;
+use leasehold_core::crypto::Digest;
+use leasehold_core::end::{EndCall, Ended};
+use leasehold_core::event::Event;
+use leasehold_core::id::{AttemptId, RunId, WorkerId};
+use leasehold_core::lease::LeaseProjection;
+use leasehold_core::refusal::Refusal;
+use leasehold_core::session::{SessionFence, SessionProjection};
+use leasehold_core::time::Now;
+
+use crate::call::{
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
+    Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
+};
+use crate::outcome::{StoreError, Stored};
+use crate::port::{ClaimRefused, Store, Unmet};
+use crate::view::{
+    ApiTokenView, AuditEntry, Beaten, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState, RunFacts,
+    RunSummary, RunView, Scanned, WorkerView,
+};
+
+/// What happens to one call.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Fault {
+    /// Nothing.
+    None,
+    /// It fails before anything is done, and says so.
+    Before,
+    /// It is done, and the answer is lost: whether it was done is unknown.
+    After,
+    /// It is not done, and whether it was is unknown just the same.
+    Undone,
+}
+
+/// Which calls fail, and how.
+#[derive(Debug)]
+pub enum Schedule {
+    /// These faults in turn, over and over.
+    Cycle {
+        /// The faults.
+        faults: Vec<Fault>,
+        /// How many calls there were.
+        calls: usize,
+    },
+    /// By chance.
+    Seeded {
+        /// The state of the generator.
+        state: u64,
+        /// Of a hundred calls, those that fail before.
+        before: u64,
+        /// Of a hundred calls, those whose answer is lost; half of them are done.
+        lost: u64,
+    },
+}
+
+impl Schedule {
+    /// These faults in turn, over and over; no fault at all if the list is empty.
+    pub fn cycle(faults: impl IntoIterator<Item = Fault>) -> Self {
+        Self::Cycle { faults: faults.into_iter().collect(), calls: 0 }
+    }
+
+    /// Faults by chance, the same for the same seed: of a hundred calls `before` fail before, and `lost` lose their answer,
+    /// half of them done.
+    pub const fn seeded(seed: u64, before: u64, lost: u64) -> Self {
+        Self::Seeded { state: seed, before, lost }
+    }
+
+    fn next(&mut self) -> Fault {
+        match self {
+            Self::Cycle { faults, calls } => {
+                let place = calls.checked_rem(faults.len());
+                *calls = calls.wrapping_add(1);
+                place.and_then(|place| faults.get(place)).copied().unwrap_or(Fault::None)
+            }
+            Self::Seeded { state, before, lost } => match split_mix(state) % 100 {
+                chance if chance < *before => Fault::Before,
+                chance if chance < before.saturating_add(*lost) => {
+                    if split_mix(state) & 1 == 0 {
+                        Fault::After
+                    } else {
+                        Fault::Undone
+                    }
+                }
+                _ => Fault::None,
+            },
+        }
+    }
+}
+
+/// The next number of a `SplitMix64` generator: small, and the same on every machine.
+pub(crate) fn split_mix(state: &mut u64) -> u64 {
+    *state = state.wrapping_add(0x9e37_79b9_7f4a_7c15);
+    let mut mixed = *state;
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+    mixed ^ (mixed >> 31)
+}
+
+/// A store whose calls fail by a schedule.
+pub struct Faulty {
+    inner: Arc<dyn Store>,
+    schedule: Mutex<Schedule>,
+}
+
+impl Faulty {
+    /// `inner` with faults.
+    pub fn new(inner: Arc<dyn Store>, schedule: Schedule) -> Self {
+        Self { inner, schedule: Mutex::new(schedule) }
+    }
+
+    fn next(&self) -> Fault {
+        self.schedule.lock().unwrap_or_else(PoisonError::into_inner).next()
+    }
+
+    async fn changing<T>(&self, call: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+        match self.next() {
+            Fault::None => call.await,
+            Fault::Before => Err(not_done()),
+            Fault::After => {
+                call.await?;
+                Err(unknown())
+            }
+            Fault::Undone => Err(unknown()),
+        }
+    }
+
+    async fn reading<T>(&self, call: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
+        match self.next() {
+            Fault::None => call.await,
+            Fault::Before | Fault::After | Fault::Undone => Err(not_done()),
+        }
+    }
+}
+
+fn not_done() -> StoreError {
+    StoreError::NotDone { reason: "it failed on purpose".to_owned() }
+}
+
+fn unknown() -> StoreError {
+    StoreError::Unknown { reason: "the answer was lost on purpose".to_owned() }
+}
+
+impl std::fmt::Debug for Faulty {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Faulty").field("schedule", &self.schedule).finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for Faulty {
+    async fn now(&self) -> Result<Now, StoreError> {
+        self.reading(self.inner.now()).await
+    }
+
+    async fn installation(&self) -> Result<Option<Installation>, StoreError> {
+        self.reading(self.inner.installation()).await
+    }
+
+    async fn create_installation(&self, installation: Installation, first: NewApiToken) -> Stored<(), Unmet> {
+        self.changing(self.inner.create_installation(installation, first)).await
+    }
+
+    async fn find_api_token(&self, digest: Digest) -> Result<Option<ApiTokenView>, StoreError> {
+        self.reading(self.inner.find_api_token(digest)).await
+    }
+
+    async fn create_enrollment(&self, actor: Actor, enrollment: NewEnrollment) -> Stored<(), Unmet> {
+        self.changing(self.inner.create_enrollment(actor, enrollment)).await
+    }
+
+    async fn find_enrollment(&self, token: Digest) -> Result<Option<EnrollmentView>, StoreError> {
+        self.reading(self.inner.find_enrollment(token)).await
+    }
+
+    async fn enroll(&self, call: Enroll) -> Stored<Enrolled, Refusal> {
+        self.changing(self.inner.enroll(call)).await
+    }
+
+    async fn register_session(&self, call: RegisterSession) -> Stored<SessionProjection, Refusal> {
+        self.changing(self.inner.register_session(call)).await
+    }
+
+    async fn heartbeat(&self, call: Heartbeat) -> Stored<Beaten, Refusal> {
+        self.changing(self.inner.heartbeat(call)).await
+    }
+
+    async fn drain_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
+        self.changing(self.inner.drain_session(call)).await
+    }
+
+    async fn offline_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
+        self.changing(self.inner.offline_session(call)).await
+    }
+
+    async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
+        self.changing(self.inner.admit_run(call)).await
+    }
+
+    async fn recover_asks(&self, session: SessionFence, asks: Vec<Ask>) -> Stored<PullState, Refusal> {
+        self.changing(self.inner.recover_asks(session, asks)).await
+    }
+
+    async fn lanes(&self, after: Option<LaneKey>, lanes: usize, heads: usize) -> Result<Vec<Lane>, StoreError> {
+        self.reading(self.inner.lanes(after, lanes, heads)).await
+    }
+
+    async fn claim(&self, call: Claim) -> Stored<Grant, ClaimRefused> {
+        self.changing(self.inner.claim(call)).await
+    }
+
+    async fn release(&self, call: Release) -> Stored<(), Refusal> {
+        self.changing(self.inner.release(call)).await
+    }
+
+    async fn acknowledge_starting(&self, call: AttemptStep) -> Stored<Starting, Refusal> {
+        self.changing(self.inner.acknowledge_starting(call)).await
+    }
+
+    async fn acknowledge_running(&self, call: AcknowledgeRunning) -> Stored<LeaseProjection, Refusal> {
+        self.changing(self.inner.acknowledge_running(call)).await
+    }
+
+    async fn end(&self, call: EndCall) -> Stored<Ended, Refusal> {
+        self.changing(self.inner.end(call)).await
+    }
+
+    async fn append_log(&self, call: AppendLog) -> Stored<u64, Refusal> {
+        self.changing(self.inner.append_log(call)).await
+    }
+
+    async fn read_log(&self, attempt: AttemptId, offset: u64, limit: usize) -> Result<Option<LogPage>, StoreError> {
+        self.reading(self.inner.read_log(attempt, offset, limit)).await
+    }
+
+    async fn cancel_run(&self, call: CancelRun) -> Stored<(Cancel, RunView), Unmet> {
+        self.changing(self.inner.cancel_run(call)).await
+    }
+
+    async fn run(&self, run: RunId) -> Result<Option<RunView>, StoreError> {
+        self.reading(self.inner.run(run)).await
+    }
+
+    async fn runs_by_prefix(&self, prefix: &str) -> Result<Vec<RunId>, StoreError> {
+        self.reading(self.inner.runs_by_prefix(prefix)).await
+    }
+
+    async fn runs(&self, filter: RunFilter, limit: usize) -> Result<Vec<RunSummary>, StoreError> {
+        self.reading(self.inner.runs(filter, limit)).await
+    }
+
+    async fn events(&self, page: EventsAfter, limit: usize) -> Result<Vec<Event>, StoreError> {
+        self.reading(self.inner.events(page, limit)).await
+    }
+
+    async fn run_facts(
+        &self,
+        run: RunId,
+        after: Option<WorkerId>,
+        limit: usize,
+    ) -> Result<Option<RunFacts>, StoreError> {
+        self.reading(self.inner.run_facts(run, after, limit)).await
+    }
+
+    async fn worker(&self, worker: &WorkerId) -> Result<Option<WorkerView>, StoreError> {
+        self.reading(self.inner.worker(worker)).await
+    }
+
+    async fn workers(&self, after: Option<WorkerId>, limit: usize) -> Result<Vec<WorkerView>, StoreError> {
+        self.reading(self.inner.workers(after, limit)).await
+    }
+
+    async fn audit(&self, after: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        self.reading(self.inner.audit(after, limit)).await
+    }
+
+    async fn expire_leases(&self, limit: usize) -> Result<Scanned, StoreError> {
+        self.changing(self.inner.expire_leases(limit)).await
+    }
+
+    async fn begin_retries(&self, ids: Vec<AttemptId>) -> Result<Scanned, StoreError> {
+        self.changing(self.inner.begin_retries(ids)).await
+    }
+
+    async fn stop_overdue(&self, limit: usize) -> Result<Scanned, StoreError> {
+        self.changing(self.inner.stop_overdue(limit)).await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::crypto::{Digest, Domain};
+    use leasehold_core::time::Clock;
+
+    use super::*;
+    use crate::contract::TestClock;
+    use crate::model::ModelStore;
+
+    fn faults(mut schedule: Schedule) -> Vec<Fault> {
+        (0..300).map(|_| schedule.next()).collect()
+    }
+
+    #[test]
+    fn the_same_seed_is_the_same_schedule() {
+        let seed = 7;
+        let one = faults(Schedule::seeded(seed, 15, 15));
+        assert_eq!(one, faults(Schedule::seeded(seed, 15, 15)), "seed {seed}");
+        assert_ne!(one, faults(Schedule::seeded(seed + 1, 15, 15)), "seed {seed}");
+        for kind in [Fault::None, Fault::Before, Fault::After, Fault::Undone] {
+            assert!(one.contains(&kind), "seed {seed}: {kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_list_comes_in_turn_and_an_empty_one_never_fails() {
+        let mut schedule = Schedule::cycle([Fault::Before, Fault::None]);
+        let turns: Vec<_> = (0..4).map(|_| schedule.next()).collect();
+        assert_eq!(turns, [Fault::Before, Fault::None, Fault::Before, Fault::None]);
+        assert!(faults(Schedule::cycle([])).iter().all(|fault| *fault == Fault::None));
+    }
+
+    #[tokio::test]
+    async fn only_an_answer_lost_after_leaves_something_done() {
+        let clock = Arc::new(TestClock::new());
+        for (fault, done) in [(Fault::Before, false), (Fault::After, true), (Fault::Undone, false)] {
+            let inner = Arc::new(ModelStore::new(clock.clone()));
+            let faulty = Faulty::new(inner.clone(), Schedule::cycle([fault]));
+            let enrollment = NewEnrollment {
+                id: "01900000-0000-7000-8000-000000000001".parse().unwrap(),
+                worker: "nas".parse().unwrap(),
+                labels: std::collections::BTreeMap::new(),
+                token: Digest::of(Domain::EnrollmentToken, b"token"),
+                expires_at: clock.utc().plus(leasehold_core::time::Millis::from_secs(60)),
+            };
+            let error = faulty.create_enrollment(Actor::System, enrollment.clone()).await.unwrap_err();
+            assert_eq!(matches!(error, StoreError::NotDone { .. }), fault == Fault::Before, "{fault:?}: {error}");
+            assert_eq!(inner.find_enrollment(enrollment.token).await.unwrap().is_some(), done, "{fault:?}");
+        }
+    }
+}

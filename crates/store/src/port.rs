@@ -19,13 +19,13 @@ use leasehold_core::session::SessionProjection;
 use leasehold_core::time::Now;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, CancelRun, Claim, Enroll, EventsAfter, Heartbeat, Installation,
-    NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
+    Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
-    ApiTokenView, AuditEntry, Beaten, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState, RunFacts, RunSummary, RunView,
-    Scanned, WorkerView,
+    ApiTokenView, AuditEntry, Beaten, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState, RunFacts,
+    RunSummary, RunView, Scanned, WorkerView,
 };
 use leasehold_core::claim::Ask;
 use leasehold_core::session::SessionFence;
@@ -142,7 +142,12 @@ pub trait Store: Send + Sync + 'static {
     async fn events(&self, page: EventsAfter, limit: usize) -> Result<Vec<Event>, StoreError>;
 
     /// What an explanation of a run needs: the run and, in id order after `after`, the workers.
-    async fn run_facts(&self, run: RunId, after: Option<WorkerId>, limit: usize) -> Result<Option<RunFacts>, StoreError>;
+    async fn run_facts(
+        &self,
+        run: RunId,
+        after: Option<WorkerId>,
+        limit: usize,
+    ) -> Result<Option<RunFacts>, StoreError>;
 
     /// One worker.
     async fn worker(&self, worker: &WorkerId) -> Result<Option<WorkerView>, StoreError>;

@@ -9,7 +9,7 @@ use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId
 use leasehold_core::lease::{Lease, LeaseProjection};
 use leasehold_core::placement::Placement;
 use leasehold_core::refusal::Refusal;
-use leasehold_core::revision::Revision;
+use leasehold_core::revision::{Program, Revision};
 use leasehold_core::role::Role;
 use leasehold_core::run::Run;
 use leasehold_core::session::{Session, SessionProjection};
@@ -160,6 +160,20 @@ pub struct RunSummary {
     pub worker: Option<WorkerId>,
 }
 
+impl RunSummary {
+    /// The name of a revision: the one it has, else its command's first words or the first line of its script.
+    pub fn name_of(revision: &Revision) -> String {
+        match (revision.name(), &revision.command().program) {
+            (Some(name), _) => name.to_string(),
+            (None, Program::Argv(argv)) => argv.iter().take(3).map(String::as_str).collect::<Vec<_>>().join(" "),
+            (None, Program::Script { script, .. }) => script.lines().next().unwrap_or_default().to_owned(),
+        }
+        .chars()
+        .take(64)
+        .collect()
+    }
+}
+
 /// A worker with everything a page shows.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct WorkerView {
@@ -222,4 +236,3 @@ pub struct RunFacts {
     /// Every worker, at most [`leasehold_core::limits::PAGE`] per page of the caller.
     pub workers: Vec<WorkerView>,
 }
-

@@ -13,7 +13,6 @@ pub mod codes;
 pub mod document;
 pub mod error;
 mod field;
-pub mod join;
 mod node;
 pub mod parse;
 pub mod route;

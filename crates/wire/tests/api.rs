@@ -17,6 +17,7 @@ use leasehold_core::counter::{
 use leasehold_core::crypto::{Digest, Domain, EnrollmentToken};
 use leasehold_core::event;
 use leasehold_core::frame::{Body, Cut, CutReason, Frame, Stream};
+use leasehold_core::join::JoinToken;
 use leasehold_core::limits;
 use leasehold_core::placement::{Availability, WorkerFacts, explain};
 use leasehold_core::revision::Revision;
@@ -39,7 +40,6 @@ use leasehold_wire::api::submit::SubmitRun;
 use leasehold_wire::api::time::Time;
 use leasehold_wire::api::version::Version;
 use leasehold_wire::api::worker::{WorkerDetail, WorkerItem, WorkerStatus};
-use leasehold_wire::join::JoinToken;
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;

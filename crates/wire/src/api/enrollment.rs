@@ -14,8 +14,8 @@ use super::secret::SecretText;
 use super::time::Time;
 use crate::field;
 
-/// The shortest life of a token: less could not be pasted in time.
-pub const TTL_MIN: Millis = Millis::from_secs(10);
+/// The shortest life of a token: for a script that pastes at once.
+pub const TTL_MIN: Millis = Millis::from_secs(1);
 
 /// The request.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -79,7 +79,7 @@ pub struct EnrollmentAnswer {
     pub expires_at: Time,
     /// Where the worker ingress is, such as `https://control.example:7443`.
     pub ingress: String,
-    /// The join token: see [`crate::join::JoinToken`].
+    /// The join token: see [`leasehold_core::join::JoinToken`].
     pub token: SecretText,
 }
 

@@ -1,0 +1,167 @@
+//! A run is submitted: what can be refused before it waits is refused here, with the field that is wrong.
+//!
+//! A revision is valid by construction; this adds what depends on the installation. With an idempotency key the same
+//! request gives the same run, however often it arrives. (Product, *The command line*; control design, *Store*.)
+
+use std::collections::BTreeMap;
+
+use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName};
+use leasehold_core::limits;
+use leasehold_core::revision::{Revision, Variable};
+use leasehold_core::shape::ShapeError;
+use leasehold_store::call::AdmitRun;
+use leasehold_store::outcome::Outcome;
+use leasehold_store::view::RunView;
+
+use crate::error::{Denied, OperatorResult, ServiceError};
+use crate::hints::Topic;
+use crate::plane::ControlPlane;
+use crate::principal::Caller;
+
+/// A run as it is asked for.
+#[derive(Debug, Clone)]
+pub struct Submit {
+    /// Whose namespace.
+    pub project: ProjectName,
+    /// Of which task, if of one.
+    pub task: Option<TaskName>,
+    /// What to execute.
+    pub revision: Revision,
+    /// What its parameters say this time.
+    pub parameters: BTreeMap<String, String>,
+    /// The caller's key: the same key with the same request gives the same run.
+    pub idempotency_key: Option<String>,
+}
+
+/// A run that waits, or that an earlier request with the same key had submitted.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Admitted {
+    /// The run.
+    pub run: RunView,
+    /// Whether an earlier request with the same key submitted it.
+    pub replayed: bool,
+}
+
+/// The longest idempotency key, in bytes.
+pub const IDEMPOTENCY_KEY_BYTES: usize = limits::NAME_BYTES;
+
+impl ControlPlane {
+    /// Submits a run: it waits for a worker, with attempt 1.
+    pub async fn admit(&self, caller: &Caller, submit: Submit) -> OperatorResult<Admitted> {
+        let Submit { project, task, revision, parameters, idempotency_key } = submit;
+        let revision = revision.with_parameters(&parameters).map_err(|errors| ServiceError::Refused(first(&errors)))?;
+        check(&revision, idempotency_key.as_deref()).map_err(ServiceError::Refused)?;
+        let now = self.utc();
+        let run = RunId::new(now, self.entropy());
+        let call = AdmitRun {
+            actor: caller.actor.clone(),
+            run,
+            attempt: AttemptId::new(now, self.entropy()),
+            project,
+            task,
+            revision,
+            idempotency_key,
+        };
+        let (view, replayed) = match self.store().admit_run(call).await? {
+            Outcome::Applied(view) => (view, false),
+            Outcome::Replayed(view) => (view, true),
+            Outcome::Refused(unmet) => return Err(ServiceError::Refused(Denied::of(&unmet, &run))),
+        };
+        tracing::info!(run.id = %view.run.id, actor = %caller.actor, origin = %caller.origin, replayed, "run submitted");
+        self.hints().changed(&Topic::Run(view.run.id));
+        self.hints().dispatch();
+        Ok(Admitted { run: view, replayed })
+    }
+}
+
+fn first(errors: &[ShapeError]) -> Denied {
+    let Some(error) = errors.first() else {
+        return Denied::Invalid {
+            field: "parameters".to_owned(),
+            got: "values".to_owned(),
+            allowed: "the parameters of the revision".to_owned(),
+        };
+    };
+    Denied::Invalid { field: error.path.clone(), got: error.got.clone(), allowed: error.allowed.clone() }
+}
+
+fn check(revision: &Revision, key: Option<&str>) -> Result<(), Denied> {
+    if let Some(key) = key
+        && (key.is_empty() || key.len() > IDEMPOTENCY_KEY_BYTES || !key.bytes().all(|byte| byte.is_ascii_graphic()))
+    {
+        return Err(Denied::Invalid {
+            field: "idempotency key".to_owned(),
+            got: format!("{} bytes", key.len()),
+            allowed: format!("1 to {IDEMPOTENCY_KEY_BYTES} printable ASCII characters without blanks"),
+        });
+    }
+    // A run that waits for what this installation cannot hand out would fail on its worker, not here.
+    if let Some((name, _)) = revision.env().iter().find(|(_, variable)| matches!(variable, Variable::Secret { .. })) {
+        return Err(Denied::Invalid {
+            field: format!("env.{name}"),
+            got: "a secret".to_owned(),
+            allowed: "a value: this control plane keeps no secrets".to_owned(),
+        });
+    }
+    if let Some(path) = revision.inputs().keys().next() {
+        return Err(Denied::Invalid {
+            field: format!("inputs.{path}"),
+            got: "an input artifact".to_owned(),
+            allowed: "no inputs: this control plane keeps no artifacts".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::canonical::Value;
+    use leasehold_core::run::RunState;
+
+    use super::*;
+    use crate::fixture::{World, caller, plain, revision};
+
+    fn submit(revision: Revision, key: Option<&str>) -> Submit {
+        Submit {
+            project: ProjectName::default(),
+            task: None,
+            revision,
+            parameters: BTreeMap::new(),
+            idempotency_key: key.map(str::to_owned),
+        }
+    }
+
+    #[tokio::test]
+    async fn a_key_gives_the_same_run_for_the_same_request_and_is_refused_for_another() {
+        let world = World::new().await;
+        let first = world.plane.admit(&caller(), submit(plain(), Some("key-1"))).await.unwrap();
+        assert_eq!((first.replayed, first.run.run.state, first.run.attempts.len()), (false, RunState::Pending, 1));
+        let again = world.plane.admit(&caller(), submit(plain(), Some("key-1"))).await.unwrap();
+        assert_eq!((again.replayed, again.run.run.id), (true, first.run.run.id));
+        let other = revision([("priority", Value::Int(3))]);
+        let refused = world.plane.admit(&caller(), submit(other, Some("key-1"))).await;
+        assert_eq!(refused, Err(ServiceError::Refused(Denied::KeyReused)));
+    }
+
+    #[tokio::test]
+    async fn what_this_installation_cannot_run_is_refused_with_the_field_and_nothing_is_stored() {
+        let world = World::new().await;
+        let before = world.store.dump();
+        let secret = Value::map([("DB_PASSWORD", Value::map([("secret", Value::text("reports-db"))]))]);
+        let day = Value::map([("DAY", Value::map([("description", Value::text("which day"))]))]);
+        let cases = [
+            ("env.DB_PASSWORD", submit(revision([("env", secret)]), None)),
+            ("params.DAY", submit(revision([("params", day)]), None)),
+            ("idempotency key", submit(plain(), Some(""))),
+            ("idempotency key", submit(plain(), Some("two words"))),
+            ("idempotency key", submit(plain(), Some(&"k".repeat(IDEMPOTENCY_KEY_BYTES + 1)))),
+        ];
+        for (expected, submit) in cases {
+            match world.plane.admit(&caller(), submit).await {
+                Err(ServiceError::Refused(Denied::Invalid { field, .. })) => assert_eq!(field, expected),
+                other => panic!("not refused: {other:?}"),
+            }
+        }
+        assert_eq!(world.store.dump(), before);
+    }
+}

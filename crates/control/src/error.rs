@@ -1,0 +1,128 @@
+//! What a service answers when it did not do what it was asked: refused with a reason, certainly not done, or unknown.
+//!
+//! A commit whose answer was lost is never turned into "none" or "failed": the caller hears [`ServiceError::Unknown`] and
+//! asks again with the same call. (Control design, *Store* and *Operating it*.)
+
+use leasehold_core::cancel::CancelRefused;
+use leasehold_core::id::RunId;
+use leasehold_core::refusal::Refusal;
+use leasehold_store::outcome::{Outcome, StoreError};
+use leasehold_store::port::Unmet;
+
+/// Why a service did not answer. `R` is the kind of refusal: [`Refusal`] to workers, [`Denied`] to operators.
+///
+/// The reasons are for the log alone; who asked is told to ask again later, or that a row is damaged.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum ServiceError<R> {
+    /// It was refused, for a reason that the caller is told.
+    #[error("{0}")]
+    Refused(R),
+    /// Certainly not done: may be asked again as it was.
+    #[error("not done: {reason}")]
+    NotDone {
+        /// For the log.
+        reason: String,
+    },
+    /// Done or not: only the same call again tells.
+    #[error("not known whether it was done: {reason}")]
+    Unknown {
+        /// For the log.
+        reason: String,
+    },
+    /// A stored row contradicts its own rules; asking again will not help.
+    #[error("damaged: {reason}")]
+    Damaged {
+        /// For the log.
+        reason: String,
+    },
+}
+
+impl<R> ServiceError<R> {
+    /// What a service says while the control plane shuts down.
+    pub(crate) fn shutting_down() -> Self {
+        Self::NotDone { reason: "the control plane is shutting down".to_owned() }
+    }
+}
+
+impl<R> From<StoreError> for ServiceError<R> {
+    fn from(error: StoreError) -> Self {
+        match error {
+            StoreError::NotDone { reason } => Self::NotDone { reason },
+            StoreError::Unknown { reason } => Self::Unknown { reason },
+            StoreError::Damaged { reason } => Self::Damaged { reason },
+        }
+    }
+}
+
+/// Why an operator's request cannot be met.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Denied {
+    /// There is no such thing.
+    #[error("there is no {what} `{name}`")]
+    NotFound {
+        /// What was looked for: `run`, `worker`, `attempt`.
+        what: &'static str,
+        /// What it was called.
+        name: String,
+    },
+    /// Several things are called so.
+    #[error("`{prefix}` begins several run ids, such as {}; write more of it", join(.matches))]
+    Ambiguous {
+        /// What was given.
+        prefix: String,
+        /// Some of those it could mean.
+        matches: Vec<RunId>,
+    },
+    /// A part of the request is not allowed.
+    #[error("{field}: got {got}, allowed is {allowed}")]
+    Invalid {
+        /// Which part.
+        field: String,
+        /// What was given.
+        got: String,
+        /// What is allowed.
+        allowed: String,
+    },
+    /// The idempotency key was used with another request before.
+    #[error("this idempotency key was used with another request before: use a new one")]
+    KeyReused,
+    /// A cancel that cannot be.
+    #[error(transparent)]
+    Cancel(#[from] CancelRefused),
+}
+
+fn join(ids: &[RunId]) -> String {
+    ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
+}
+
+impl Denied {
+    /// There is no `what` called `name`.
+    pub fn not_found(what: &'static str, name: &impl ToString) -> Self {
+        Self::NotFound { what, name: name.to_string() }
+    }
+
+    /// A port's answer about `name`, in the operator's words.
+    pub(crate) fn of(unmet: &Unmet, name: &impl ToString) -> Self {
+        match unmet {
+            Unmet::NotFound(what) => Self::not_found(what, name),
+            Unmet::AlreadyInstalled => Self::Invalid {
+                field: "installation".to_owned(),
+                got: "a second one".to_owned(),
+                allowed: "one per store".to_owned(),
+            },
+            Unmet::KeyReused => Self::KeyReused,
+            Unmet::Cancel(refused) => Self::Cancel(*refused),
+        }
+    }
+}
+
+/// What a worker-facing service answers.
+pub type WorkerResult<T> = Result<T, ServiceError<Refusal>>;
+
+/// What an operator-facing service answers.
+pub type OperatorResult<T> = Result<T, ServiceError<Denied>>;
+
+/// The answer of an outcome, applied or replayed alike.
+pub(crate) fn settle<T, R>(outcome: Result<Outcome<T, R>, StoreError>) -> Result<T, ServiceError<R>> {
+    outcome?.into_result().map_err(ServiceError::Refused)
+}

@@ -1,0 +1,147 @@
+//! Why a run is still pending, per worker, on demand. Decided by [`leasehold_core::placement::explain`].
+
+use std::collections::BTreeSet;
+
+use leasehold_core::id::{RunId, WorkerId};
+use leasehold_core::limits;
+use leasehold_core::placement::{Availability, Explanation, WorkerFacts, explain};
+use leasehold_core::run::RunState;
+use leasehold_core::session::SessionState;
+use leasehold_core::worker::WorkerState;
+use leasehold_store::view::{RunFacts, RunView, WorkerView};
+
+use crate::error::{Denied, OperatorResult, ServiceError};
+use crate::plane::ControlPlane;
+use crate::sessions::PROTOCOLS;
+
+/// Workers that one explanation looks at.
+pub const EXPLAINED_WORKERS: usize = 16 * limits::PAGE;
+
+/// A run with the answer to *why is it still pending*.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct RunExplanation {
+    /// The run.
+    pub run: RunView,
+    /// The answer, while it is pending.
+    pub explanation: Option<Explanation>,
+    /// Whether there are more workers than were looked at.
+    pub truncated: bool,
+}
+
+impl ControlPlane {
+    /// Explains a run, against every worker there is, up to [`EXPLAINED_WORKERS`].
+    pub async fn explain(&self, run: RunId) -> OperatorResult<RunExplanation> {
+        let mut facts = self.facts(run, None).await?;
+        if facts.view.run.state != RunState::Pending {
+            return Ok(RunExplanation { run: facts.view, explanation: None, truncated: false });
+        }
+        let mut workers = Vec::new();
+        let truncated = loop {
+            let full = facts.workers.len() >= limits::PAGE;
+            workers.extend(facts.workers.iter().map(|worker| worker_facts(worker, &facts)));
+            let last = facts.workers.last().map(|worker| worker.worker.id.clone());
+            if !full {
+                break false;
+            }
+            if workers.len() >= EXPLAINED_WORKERS {
+                break true;
+            }
+            facts = self.facts(run, last).await?;
+        };
+        let explanation = explain(facts.view.revision.placement(), None, &workers);
+        Ok(RunExplanation { run: facts.view, explanation: Some(explanation), truncated })
+    }
+
+    async fn facts(&self, run: RunId, after: Option<WorkerId>) -> OperatorResult<RunFacts> {
+        let facts = self.store().run_facts(run, after, limits::PAGE).await?;
+        facts.ok_or_else(|| ServiceError::Refused(Denied::not_found("run", &run)))
+    }
+}
+
+fn worker_facts(view: &WorkerView, facts: &RunFacts) -> WorkerFacts {
+    let session = view.session.as_ref();
+    let now = view.now.lease;
+    let refused = facts.refused.iter().find(|(worker, refused)| *worker == view.worker.id && refused.until > now);
+    WorkerFacts {
+        worker: view.worker.id.clone(),
+        capabilities: session.map(|session| session.capabilities.clone()),
+        state: match session {
+            _ if view.worker.state == WorkerState::Revoked => Availability::Offline,
+            Some(session) if session.is_live(now) => match session.state {
+                SessionState::Draining => Availability::Draining,
+                _ if !PROTOCOLS.contains(&session.protocol) => Availability::UnsupportedProtocol,
+                _ => Availability::Online,
+            },
+            _ => Availability::Offline,
+        },
+        free_slots: session.map_or(0, |session| {
+            let active = u32::try_from(view.active.len()).unwrap_or(u32::MAX);
+            u32::from(session.max_runs).saturating_sub(active)
+        }),
+        busy_gpus: BTreeSet::new(),
+        refused_for: refused.map(|(_, refused)| refused.until.since(now)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use leasehold_core::claim::ReleaseReason;
+    use leasehold_core::placement::{MismatchClass, Outlook};
+
+    use super::*;
+    use crate::fixture::{World, labelled, plain};
+
+    async fn outlook(world: &World, run: RunId) -> (Outlook, Option<MismatchClass>) {
+        let explained = world.plane.explain(run).await.unwrap().explanation.unwrap();
+        (explained.outlook, explained.leading)
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn each_kind_of_waiting_has_its_own_answer() {
+        let world = World::new().await;
+        let run = world.submit(plain()).await;
+        let elsewhere = world.submit(labelled("site", "moon")).await;
+        assert_eq!(outlook(&world, run).await, (Outlook::NoWorkers, None));
+
+        let agent = world.agent("nas", 1).await;
+        assert_eq!(outlook(&world, run).await, (Outlook::Ready, None));
+        assert_eq!(outlook(&world, elsewhere).await, (Outlook::Never, Some(MismatchClass::Label)));
+
+        let taken = agent.take().await;
+        assert_eq!(taken.offer.run, run);
+        assert_eq!(world.plane.explain(run).await.unwrap().explanation, None, "it no longer waits");
+        let next = world.submit(plain()).await;
+        assert_eq!(outlook(&world, next).await, (Outlook::Busy, Some(MismatchClass::NoFreeSlot)));
+
+        world
+            .plane
+            .release(&agent.principal, agent.session, taken.lease.clone(), ReleaseReason::DiskLow)
+            .await
+            .unwrap();
+        assert_eq!(outlook(&world, run).await, (Outlook::Busy, Some(MismatchClass::RefusedByWorker)));
+
+        world.plane.drain(&agent.principal, agent.session, agent.version().await).await.unwrap();
+        assert_eq!(outlook(&world, next).await, (Outlook::Busy, Some(MismatchClass::Draining)));
+        world.clock.advance(limits::SESSION_LEASE);
+        assert_eq!(outlook(&world, next).await, (Outlook::Busy, Some(MismatchClass::Offline)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn every_worker_of_every_page_is_named_with_what_it_lacks() {
+        let world = World::new().await;
+        let run = world.submit(labelled("site", "moon")).await;
+        for number in 0..limits::PAGE + 3 {
+            let site = BTreeMap::from([("site".to_owned(), format!("earth-{number}"))]);
+            world.agent_with(&format!("worker-{number:03}"), 1, site).await;
+        }
+        let explained = world.plane.explain(run).await.unwrap();
+        let explanation = explained.explanation.unwrap();
+        assert_eq!(explanation.workers.len(), limits::PAGE + 3);
+        assert_eq!(explanation.classes[&MismatchClass::Label] as usize, limits::PAGE + 3);
+        let last = explanation.workers.last().unwrap();
+        assert_eq!((last.worker.as_str(), last.mismatches[0].have.as_str()), ("worker-066", "site=earth-66"));
+        assert!(!explained.truncated);
+    }
+}

@@ -1,0 +1,146 @@
+//! Hints: what wakes those that wait inside this process.
+//!
+//! A hint may be lost, repeated or late: whoever waits looks again by time, too, and looks *after* subscribing. A hint
+//! carries no fact. (Design, *Authority is one row*; hints wake, scans guarantee.)
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use leasehold_core::id::{AttemptId, RunId, WorkerId};
+use tokio::sync::{Notify, watch};
+
+/// What a hint is about.
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
+pub(crate) enum Topic {
+    /// A run's state or events.
+    Run(RunId),
+    /// An attempt's state or events.
+    Attempt(AttemptId),
+    /// An attempt's log.
+    Log(AttemptId),
+    /// A worker's session, slots or directives.
+    Worker(WorkerId),
+}
+
+type Topics = Mutex<HashMap<Topic, watch::Sender<()>>>;
+
+/// The process's notifier.
+#[derive(Debug, Default)]
+pub(crate) struct Hints {
+    topics: Arc<Topics>,
+    dispatch: Notify,
+    recovery: Notify,
+}
+
+impl Hints {
+    /// What is hinted from now on about `topic` wakes the subscription.
+    pub(crate) fn subscribe(&self, topic: Topic) -> Subscription {
+        let receiver = lock(&self.topics).entry(topic.clone()).or_insert_with(|| watch::Sender::new(())).subscribe();
+        Subscription { topic, receiver: Some(receiver), topics: Arc::clone(&self.topics) }
+    }
+
+    /// Something about `topic` may have changed.
+    pub(crate) fn changed(&self, topic: &Topic) {
+        if let Some(sender) = lock(&self.topics).get(topic) {
+            sender.send_replace(());
+        }
+    }
+
+    /// A run may be waiting for a worker, or a worker for a run.
+    pub(crate) fn dispatch(&self) {
+        self.dispatch.notify_one();
+    }
+
+    /// Waits for [`Hints::dispatch`]; one given while nobody waited counts.
+    pub(crate) async fn dispatch_hinted(&self) {
+        self.dispatch.notified().await;
+    }
+
+    /// Something may come due.
+    pub(crate) fn recovery(&self) {
+        self.recovery.notify_one();
+    }
+
+    /// Waits for [`Hints::recovery`]; one given while nobody waited counts.
+    pub(crate) async fn recovery_hinted(&self) {
+        self.recovery.notified().await;
+    }
+
+    #[cfg(test)]
+    pub(crate) fn topics(&self) -> usize {
+        lock(&self.topics).len()
+    }
+}
+
+/// A place among those that a topic's hints wake; given up when dropped.
+#[derive(Debug)]
+pub(crate) struct Subscription {
+    topic: Topic,
+    receiver: Option<watch::Receiver<()>>,
+    topics: Arc<Topics>,
+}
+
+impl Subscription {
+    /// Waits for a hint that was given since the last wait, or since the subscription. Safe to drop and call again.
+    pub(crate) async fn hinted(&mut self) {
+        // The sender lives as long as this subscription is counted, so only a hint ends the wait.
+        let hinted = match &mut self.receiver {
+            Some(receiver) => receiver.changed().await.is_ok(),
+            None => false,
+        };
+        if !hinted {
+            std::future::pending::<()>().await;
+        }
+    }
+}
+
+impl Drop for Subscription {
+    fn drop(&mut self) {
+        let mut topics = lock(&self.topics);
+        self.receiver = None;
+        if topics.get(&self.topic).is_some_and(|sender| sender.receiver_count() == 0) {
+            topics.remove(&self.topic);
+        }
+    }
+}
+
+/// A panic elsewhere leaves the map whole: every change of it is one operation.
+fn lock(topics: &Topics) -> MutexGuard<'_, HashMap<Topic, watch::Sender<()>>> {
+    topics.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn topic(worker: &str) -> Topic {
+        Topic::Worker(worker.parse().unwrap())
+    }
+
+    #[tokio::test]
+    async fn a_hint_given_between_subscribing_and_waiting_is_not_missed() {
+        let hints = Hints::default();
+        let mut subscription = hints.subscribe(topic("a"));
+        hints.changed(&topic("b"));
+        hints.changed(&topic("a"));
+        subscription.hinted().await;
+        let again = tokio::select! {
+            biased;
+            () = subscription.hinted() => true,
+            () = std::future::ready(()) => false,
+        };
+        assert!(!again, "one hint wakes once");
+    }
+
+    #[test]
+    fn a_topic_that_nobody_waits_for_takes_no_room() {
+        let hints = Hints::default();
+        let first = hints.subscribe(topic("a"));
+        let second = hints.subscribe(topic("a"));
+        drop(first);
+        assert_eq!(hints.topics(), 1);
+        drop(second);
+        hints.changed(&topic("a"));
+        assert_eq!(hints.topics(), 0);
+    }
+}

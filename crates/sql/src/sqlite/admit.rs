@@ -1,0 +1,93 @@
+//! Admission: a run is pending, with attempt 1.
+
+use leasehold_core::admission::{self, Submission};
+use leasehold_core::id::RunId;
+use leasehold_core::run::Run;
+use leasehold_store::call::AdmitRun;
+use leasehold_store::outcome::Outcome;
+use leasehold_store::port::Unmet;
+use leasehold_store::view::{RunSummary, RunView};
+
+use super::apply::{insert_attempt, write_event};
+use super::column::values;
+use super::rows;
+use super::transaction::{Decided, Fault, Tx};
+use super::{audit, load, queries};
+
+/// Stores a submission; the same again, by key or id, is the same run.
+pub(super) fn admit(tx: &Tx<'_>, call: &AdmitRun) -> Decided<RunView, Unmet> {
+    let submission = Submission { project: &call.project, task: call.task.as_ref(), revision: &call.revision };
+    let keyed = match &call.idempotency_key {
+        Some(key) => tx.first(
+            "SELECT run FROM idempotency_key WHERE project = ?1 AND key = ?2",
+            values![call.project, *key],
+            rows::column::<RunId>,
+        )?,
+        None => None,
+    };
+    if let Some(run) = load::run(tx, keyed.unwrap_or(call.run))? {
+        if !admission::repeats(&run, submission) {
+            return Ok(Outcome::Refused(Unmet::KeyReused));
+        }
+        return Ok(Outcome::Replayed(queries::view(tx, run.id)?));
+    }
+    let change = admission::admit(submission, call.run, call.attempt, &call.actor, tx.now);
+    let (Some(run), Some(attempt)) = (&change.run, &change.attempt) else {
+        return Err(Fault::Damaged(format!("run {} was admitted without an attempt", call.run)));
+    };
+    insert_run(tx, run, call)?;
+    insert_attempt(tx, attempt)?;
+    for event in &change.events {
+        write_event(tx, event)?;
+    }
+    if let Some(key) = &call.idempotency_key {
+        tx.execute_one(
+            "idempotency key",
+            "INSERT INTO idempotency_key (project, key, run) VALUES (?1, ?2, ?3)",
+            values![call.project, *key, call.run],
+        )?;
+    }
+    audit::write(
+        tx,
+        &call.actor,
+        "admit_run",
+        format_args!("run/{}", call.run),
+        &[("project", &call.project), ("revision", &run.revision)],
+    )?;
+    Ok(Outcome::Applied(queries::view(tx, run.id)?))
+}
+
+fn insert_run(tx: &Tx<'_>, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
+    let revision = &call.revision;
+    tx.execute(
+        "INSERT INTO revision (digest, canonical) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+        values![run.revision, *revision],
+    )?;
+    tx.execute(
+        "INSERT INTO placement (digest, canonical) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+        values![run.placement, *revision.placement()],
+    )?;
+    // Only a task with a limit has lanes of its own; the empty text sorts before every name.
+    let lane_task = run.task.as_ref().filter(|_| revision.limits().concurrency.is_some());
+    tx.execute_one(
+        "run",
+        "INSERT INTO run (id, project, task, revision, placement, lane_task, name, priority, state, version, latest, \
+         failures, machinery_failures, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+        values![
+            run.id,
+            run.project,
+            run.task,
+            run.revision,
+            run.placement,
+            lane_task.map_or_else(String::new, ToString::to_string),
+            RunSummary::name_of(revision),
+            run.priority,
+            run.state,
+            run.version,
+            run.latest,
+            run.failures,
+            run.machinery_failures,
+            run.created_at,
+        ],
+    )
+}

@@ -1,0 +1,73 @@
+//! The installation: made once, with its first admin token.
+
+use leasehold_core::actor::Actor;
+use leasehold_core::crypto::Digest;
+use leasehold_store::call::{Installation, NewApiToken};
+use leasehold_store::outcome::Outcome;
+use leasehold_store::port::Unmet;
+use leasehold_store::view::ApiTokenView;
+
+use super::audit;
+use super::column::values;
+use super::transaction::{Decided, Fault, Tx};
+
+/// What this installation is, once it was made.
+pub(super) fn installation(tx: &Tx<'_>) -> Result<Option<Installation>, Fault> {
+    let sql = "SELECT trust_domain, ca_certificate, ca_key, ticket_key, created_at FROM installation WHERE one = 1";
+    tx.first(sql, values![], |columns| {
+        Ok(Installation {
+            trust_domain: columns.next()?,
+            ca_certificate: columns.next()?,
+            ca_key: columns.next()?,
+            ticket_key: columns.next()?,
+            created_at: columns.next()?,
+        })
+    })
+}
+
+/// Makes the installation, unless there is one; the same again is a replay.
+pub(super) fn create(tx: &Tx<'_>, new: &Installation, first: &NewApiToken) -> Decided<(), Unmet> {
+    if let Some(stored) = installation(tx)? {
+        let same = stored == *new && api_token(tx, first.digest)?.as_ref() == Some(first);
+        return Ok(if same { Outcome::Replayed(()) } else { Outcome::Refused(Unmet::AlreadyInstalled) });
+    }
+    tx.execute_one(
+        "installation",
+        "INSERT INTO installation (one, trust_domain, ca_certificate, ca_key, ticket_key, created_at) \
+         VALUES (1, ?1, ?2, ?3, ?4, ?5)",
+        values![new.trust_domain, new.ca_certificate, new.ca_key, new.ticket_key, new.created_at],
+    )?;
+    tx.execute_one(
+        "api token",
+        "INSERT INTO api_token (id, name, role, digest, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        values![first.id, first.name, first.role, first.digest, first.created_at, first.expires_at],
+    )?;
+    audit::write(
+        tx,
+        &Actor::System,
+        "create_installation",
+        "installation",
+        &[("trust_domain", &new.trust_domain), ("token", &first.id)],
+    )?;
+    Ok(Outcome::Applied(()))
+}
+
+fn api_token(tx: &Tx<'_>, digest: Digest) -> Result<Option<NewApiToken>, Fault> {
+    let sql = "SELECT id, name, role, digest, created_at, expires_at FROM api_token WHERE digest = ?1";
+    tx.first(sql, values![digest], |columns| {
+        Ok(NewApiToken {
+            id: columns.next()?,
+            name: columns.next()?,
+            role: columns.next()?,
+            digest: columns.next()?,
+            created_at: columns.next()?,
+            expires_at: columns.next()?,
+        })
+    })
+}
+
+/// The unexpired token with this digest.
+pub(super) fn find_api_token(tx: &Tx<'_>, digest: Digest) -> Result<Option<ApiTokenView>, Fault> {
+    let token = api_token(tx, digest)?.filter(|token| token.expires_at.is_none_or(|end| tx.now.utc < end));
+    Ok(token.map(|NewApiToken { id, name, role, expires_at, .. }| ApiTokenView { id, name, role, expires_at }))
+}

@@ -1,0 +1,248 @@
+//! The store on SQLite: one writer thread with group commit, a few readers, a lock of its own.
+//!
+//! One file per verb of the port; `load` reads records, `apply` writes what a decision answers. (Control design, *SQLite*;
+//! ADR-0012 §6.)
+
+use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+
+use async_trait::async_trait;
+use leasehold_core::actor::Actor;
+use leasehold_core::attempt::Starting;
+use leasehold_core::cancel::Cancel;
+use leasehold_core::claim::Ask;
+use leasehold_core::crypto::Digest;
+use leasehold_core::end::{EndCall, Ended};
+use leasehold_core::event::Event;
+use leasehold_core::id::{AttemptId, RunId, WorkerId};
+use leasehold_core::lease::LeaseProjection;
+use leasehold_core::refusal::Refusal;
+use leasehold_core::session::{SessionFence, SessionProjection};
+use leasehold_core::time::Now;
+use leasehold_store::call::{
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
+    Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
+};
+use leasehold_store::outcome::{StoreError, Stored};
+use leasehold_store::port::{ClaimRefused, Store, Unmet};
+use leasehold_store::view::{
+    ApiTokenView, AuditEntry, Beaten, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState, RunFacts,
+    RunSummary, RunView, Scanned, WorkerView,
+};
+
+mod activation;
+mod admit;
+mod apply;
+mod audit;
+mod cancel;
+mod claim;
+mod clock;
+mod column;
+mod end;
+mod enrollment;
+mod installation;
+mod lanes;
+mod load;
+mod lock;
+mod logs;
+mod migrate;
+mod open;
+mod outcome_text;
+mod queries;
+mod queue;
+mod readers;
+mod recovery;
+mod rows;
+mod sessions;
+mod transaction;
+mod writer;
+
+#[cfg(test)]
+mod plans;
+#[cfg(test)]
+mod tests;
+
+pub use open::{OpenError, Options};
+
+use transaction::{Fault, Tx};
+
+/// A store on one SQLite file. Cheap to clone; the last clone closes the database.
+#[derive(Clone)]
+pub struct SqliteStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    writes: queue::Queue,
+    reads: queue::Queue,
+    clock: Arc<clock::LeaseClock>,
+    threads: Mutex<Vec<JoinHandle<()>>>,
+}
+
+impl std::fmt::Debug for SqliteStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("SqliteStore")
+    }
+}
+
+impl SqliteStore {
+    /// A call that may write, in the writer's next transaction.
+    async fn write<T, F>(&self, name: &'static str, body: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Fn(&Tx<'_>) -> Result<T, Fault> + Send + 'static,
+    {
+        self.inner.writes.call(name, body).await
+    }
+
+    /// A call that only reads, on a reader.
+    async fn read<T, F>(&self, name: &'static str, body: F) -> Result<T, StoreError>
+    where
+        T: Send + 'static,
+        F: Fn(&Tx<'_>) -> Result<T, Fault> + Send + 'static,
+    {
+        self.inner.reads.call(name, body).await
+    }
+}
+
+#[async_trait]
+impl Store for SqliteStore {
+    async fn now(&self) -> Result<Now, StoreError> {
+        Ok(self.inner.clock.now())
+    }
+
+    async fn installation(&self) -> Result<Option<Installation>, StoreError> {
+        self.read("installation", installation::installation).await
+    }
+
+    async fn create_installation(&self, installation: Installation, first: NewApiToken) -> Stored<(), Unmet> {
+        self.write("create_installation", move |tx| installation::create(tx, &installation, &first)).await
+    }
+
+    async fn find_api_token(&self, digest: Digest) -> Result<Option<ApiTokenView>, StoreError> {
+        self.read("find_api_token", move |tx| installation::find_api_token(tx, digest)).await
+    }
+
+    async fn create_enrollment(&self, actor: Actor, enrollment: NewEnrollment) -> Stored<(), Unmet> {
+        self.write("create_enrollment", move |tx| enrollment::create(tx, &actor, &enrollment)).await
+    }
+
+    async fn find_enrollment(&self, token: Digest) -> Result<Option<EnrollmentView>, StoreError> {
+        self.read("find_enrollment", move |tx| enrollment::find(tx, token)).await
+    }
+
+    async fn enroll(&self, call: Enroll) -> Stored<Enrolled, Refusal> {
+        self.write("enroll", move |tx| enrollment::enroll(tx, &call)).await
+    }
+
+    async fn register_session(&self, call: RegisterSession) -> Stored<SessionProjection, Refusal> {
+        self.write("register_session", move |tx| sessions::register(tx, &call)).await
+    }
+
+    async fn heartbeat(&self, call: Heartbeat) -> Stored<Beaten, Refusal> {
+        self.write("heartbeat", move |tx| sessions::heartbeat(tx, &call)).await
+    }
+
+    async fn drain_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
+        self.write("drain_session", move |tx| sessions::drain(tx, &call)).await
+    }
+
+    async fn offline_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
+        self.write("offline_session", move |tx| sessions::offline(tx, &call)).await
+    }
+
+    async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
+        self.write("admit_run", move |tx| admit::admit(tx, &call)).await
+    }
+
+    async fn recover_asks(&self, session: SessionFence, asks: Vec<Ask>) -> Stored<PullState, Refusal> {
+        self.write("recover_asks", move |tx| claim::recover_asks(tx, &session, &asks)).await
+    }
+
+    async fn lanes(&self, after: Option<LaneKey>, lanes: usize, heads: usize) -> Result<Vec<Lane>, StoreError> {
+        self.read("lanes", move |tx| lanes::lanes(tx, after.as_ref(), lanes, heads)).await
+    }
+
+    async fn claim(&self, call: Claim) -> Stored<Grant, ClaimRefused> {
+        self.write("claim", move |tx| claim::claim(tx, &call)).await
+    }
+
+    async fn release(&self, call: Release) -> Stored<(), Refusal> {
+        self.write("release", move |tx| claim::release(tx, &call)).await
+    }
+
+    async fn acknowledge_starting(&self, call: AttemptStep) -> Stored<Starting, Refusal> {
+        self.write("acknowledge_starting", move |tx| activation::starting(tx, &call)).await
+    }
+
+    async fn acknowledge_running(&self, call: AcknowledgeRunning) -> Stored<LeaseProjection, Refusal> {
+        self.write("acknowledge_running", move |tx| activation::running(tx, &call)).await
+    }
+
+    async fn end(&self, call: EndCall) -> Stored<Ended, Refusal> {
+        self.write("end", move |tx| end::end(tx, &call)).await
+    }
+
+    async fn append_log(&self, call: AppendLog) -> Stored<u64, Refusal> {
+        self.write("append_log", move |tx| logs::append(tx, &call)).await
+    }
+
+    async fn read_log(&self, attempt: AttemptId, offset: u64, limit: usize) -> Result<Option<LogPage>, StoreError> {
+        self.read("read_log", move |tx| logs::read(tx, attempt, offset, limit)).await
+    }
+
+    async fn cancel_run(&self, call: CancelRun) -> Stored<(Cancel, RunView), Unmet> {
+        self.write("cancel_run", move |tx| cancel::cancel(tx, &call)).await
+    }
+
+    async fn run(&self, run: RunId) -> Result<Option<RunView>, StoreError> {
+        self.read("run", move |tx| queries::run(tx, run)).await
+    }
+
+    async fn runs_by_prefix(&self, prefix: &str) -> Result<Vec<RunId>, StoreError> {
+        let prefix = prefix.to_owned();
+        self.read("runs_by_prefix", move |tx| queries::runs_by_prefix(tx, &prefix)).await
+    }
+
+    async fn runs(&self, filter: RunFilter, limit: usize) -> Result<Vec<RunSummary>, StoreError> {
+        self.read("runs", move |tx| queries::runs(tx, &filter, limit)).await
+    }
+
+    async fn events(&self, page: EventsAfter, limit: usize) -> Result<Vec<Event>, StoreError> {
+        self.read("events", move |tx| queries::events(tx, page, limit)).await
+    }
+
+    async fn run_facts(
+        &self,
+        run: RunId,
+        after: Option<WorkerId>,
+        limit: usize,
+    ) -> Result<Option<RunFacts>, StoreError> {
+        self.read("run_facts", move |tx| queries::run_facts(tx, run, after.as_ref(), limit)).await
+    }
+
+    async fn worker(&self, worker: &WorkerId) -> Result<Option<WorkerView>, StoreError> {
+        let worker = worker.clone();
+        self.read("worker", move |tx| queries::worker(tx, &worker)).await
+    }
+
+    async fn workers(&self, after: Option<WorkerId>, limit: usize) -> Result<Vec<WorkerView>, StoreError> {
+        self.read("workers", move |tx| queries::workers(tx, after.as_ref(), limit)).await
+    }
+
+    async fn audit(&self, after: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        self.read("audit", move |tx| audit::page(tx, after, limit)).await
+    }
+
+    async fn expire_leases(&self, limit: usize) -> Result<Scanned, StoreError> {
+        self.write("expire_leases", move |tx| recovery::expire_leases(tx, limit)).await
+    }
+
+    async fn begin_retries(&self, ids: Vec<AttemptId>) -> Result<Scanned, StoreError> {
+        self.write("begin_retries", move |tx| recovery::begin_retries(tx, &ids)).await
+    }
+
+    async fn stop_overdue(&self, limit: usize) -> Result<Scanned, StoreError> {
+        self.write("stop_overdue", move |tx| recovery::stop_overdue(tx, limit)).await
+    }
+}

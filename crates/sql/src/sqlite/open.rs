@@ -1,0 +1,224 @@
+//! Opening and closing: the lock, the file, the connections, the schema, the threads.
+
+use std::fs::{OpenOptions, Permissions};
+use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use leasehold_core::time::{Clock, LeaseInstant};
+use rusqlite::{Connection, OpenFlags};
+
+use super::clock::{self, LeaseClock};
+use super::lock::{Lock, refuse_network};
+use super::migrate::{MIGRATIONS, migrate};
+use super::queue::Queue;
+use super::readers::Reader;
+use super::transaction::{Fault, Tx};
+use super::writer::{CLOCK_STORED, Writer};
+use super::{Inner, SqliteStore};
+
+/// How long a statement waits for another process that has the database open, such as a backup.
+const BUSY: Duration = Duration::from_secs(5);
+
+/// Prepared statements that a connection keeps.
+const STATEMENTS: usize = 256;
+
+/// Calls that wait for the writer; more wait in their callers.
+const WRITES: usize = 1024;
+
+/// Reads that wait for a reader; more wait in their callers.
+const READS: usize = 256;
+
+/// How a store is opened.
+#[derive(Clone)]
+pub struct Options {
+    /// The machine's clocks.
+    pub clock: Arc<dyn Clock>,
+    /// Threads that read; at least one.
+    pub readers: usize,
+}
+
+impl Options {
+    /// The usual: two readers.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, readers: 2 }
+    }
+}
+
+impl std::fmt::Debug for Options {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Options").field("readers", &self.readers).finish_non_exhaustive()
+    }
+}
+
+/// Why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// Another process has it.
+    #[error("{} is in use by {}: one control plane has a database at a time", path.display(), holder(*pid))]
+    Held {
+        /// The database.
+        path: PathBuf,
+        /// Who holds it, where that is known.
+        pid: Option<u32>,
+    },
+    /// It lies on a network file system.
+    #[error("{} is on a network file system ({kind}): SQLite needs a local disk; use --database postgres://… instead", path.display())]
+    Network {
+        /// The directory.
+        path: PathBuf,
+        /// Which kind of file system.
+        kind: &'static str,
+    },
+    /// A file or its directory cannot be read and written.
+    #[error("{} cannot be read and written: check that its directory exists and belongs to this user", path.display())]
+    Unusable {
+        /// The file or directory.
+        path: PathBuf,
+        /// What the system said.
+        source: std::io::Error,
+    },
+    /// A newer program has migrated it.
+    #[error("the database has schema version {found}, this program knows up to {known}: use a newer leasehold")]
+    NewerSchema {
+        /// The database's version.
+        found: u32,
+        /// The newest that this program knows.
+        known: u32,
+    },
+    /// What was applied to it is not what this program has under that name.
+    #[error(
+        "migration {version} ({name}) was applied to the database with another text: it is from another build of leasehold"
+    )]
+    ChangedMigration {
+        /// Which step.
+        version: u32,
+        /// Its name.
+        name: &'static str,
+    },
+    /// It belongs to another program.
+    #[error("the file is a database of another program")]
+    Foreign,
+    /// A row that opening needs is damaged.
+    #[error("the database is damaged: {0}")]
+    Damaged(String),
+    /// SQLite refused something else.
+    #[error("cannot {action}")]
+    Sqlite {
+        /// What was tried.
+        action: &'static str,
+        /// What SQLite said.
+        source: rusqlite::Error,
+    },
+    /// A thread could not be started.
+    #[error("a thread of the store could not be started")]
+    Thread(#[source] std::io::Error),
+}
+
+fn holder(pid: Option<u32>) -> String {
+    pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"))
+}
+
+impl SqliteStore {
+    /// Opens the database at `path`, making it if there is none. The lock is held until the store is closed or dropped.
+    pub fn open(path: impl AsRef<Path>, options: Options) -> Result<Self, OpenError> {
+        Self::open_with(path.as_ref(), options, CLOCK_STORED)
+    }
+
+    pub(super) fn open_with(path: &Path, options: Options, patience: Duration) -> Result<Self, OpenError> {
+        let Options { clock: machine, readers } = options;
+        let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
+        refuse_network(directory)?;
+        let lock = Lock::take(path)?;
+        make_private(path)?;
+        let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
+        configure(&connection).map_err(|source| OpenError::Sqlite { action: "set the database up", source })?;
+        migrate(&mut connection, MIGRATIONS, machine.utc())?;
+        let clock = Arc::new(resume_clock(&connection, machine)?);
+        let (reads, read_calls) = Queue::bounded(READS);
+        let read_calls = Arc::new(Mutex::new(read_calls));
+        let mut threads = Vec::new();
+        for _ in 0..readers.max(1) {
+            let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
+            let reader = Reader { connection, clock: clock.clone(), calls: read_calls.clone() };
+            threads.push(start("leasehold-read", move || reader.serve())?);
+        }
+        let (writes, calls) = Queue::bounded(WRITES);
+        let writer = Writer { connection, clock: clock.clone(), calls, patience };
+        threads.push(start("leasehold-write", move || {
+            writer.serve();
+            // Only a database that nobody writes any more may be another's.
+            drop(lock);
+        })?);
+        Ok(Self { inner: Arc::new(Inner { writes, reads, clock, threads: Mutex::new(threads) }) })
+    }
+
+    /// Finishes the calls that were sent, stores the lease clock, closes the database and gives up the lock. Later calls are
+    /// certainly not done.
+    pub async fn close(&self) {
+        let inner = self.inner.clone();
+        if let Err(error) = tokio::task::spawn_blocking(move || inner.close()).await {
+            tracing::error!(%error, "the store did not close in order");
+        }
+    }
+}
+
+impl Inner {
+    fn close(&self) {
+        self.reads.close();
+        self.writes.close();
+        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
+        for thread in threads {
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store had panicked");
+            }
+        }
+    }
+}
+
+impl Drop for Inner {
+    fn drop(&mut self) {
+        self.close();
+    }
+}
+
+/// The file, readable by nobody else; SQLite gives its companions the same mode.
+fn make_private(path: &Path) -> Result<(), OpenError> {
+    let refused = |source| OpenError::Unusable { path: path.to_owned(), source };
+    let mut options = OpenOptions::new();
+    let file = options.read(true).write(true).create(true).truncate(false).mode(0o600).open(path).map_err(refused)?;
+    file.set_permissions(Permissions::from_mode(0o600)).map_err(refused)
+}
+
+fn connect(path: &Path, access: OpenFlags) -> Result<Connection, OpenError> {
+    let failed = |source| OpenError::Sqlite { action: "open the database", source };
+    // Each connection stays on one thread, and a path is never taken for a URI.
+    let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(failed)?;
+    connection.busy_timeout(BUSY).map_err(failed)?;
+    connection.set_prepared_statement_cache_capacity(STATEMENTS);
+    connection.pragma_update(None, "foreign_keys", true).map_err(failed)?;
+    Ok(connection)
+}
+
+fn configure(connection: &Connection) -> rusqlite::Result<()> {
+    // Anything else here would mean a file system without shared memory: the readers could not open it either.
+    connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+    connection.pragma_update(None, "trusted_schema", false)
+}
+
+fn resume_clock(connection: &Connection, machine: Arc<dyn Clock>) -> Result<LeaseClock, OpenError> {
+    let origin = LeaseClock::resume(machine.clone(), LeaseInstant::new(0));
+    match clock::stored(&Tx::new(connection, origin.now())) {
+        Ok(stored) => Ok(LeaseClock::resume(machine, stored)),
+        Err(Fault::Damaged(reason)) => Err(OpenError::Damaged(reason)),
+        Err(Fault::Sqlite(source)) => Err(OpenError::Sqlite { action: "read the lease clock", source }),
+    }
+}
+
+fn start(name: &str, body: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, OpenError> {
+    thread::Builder::new().name(name.to_owned()).spawn(body).map_err(OpenError::Thread)
+}

@@ -1,0 +1,217 @@
+//! Rows and records: how each record of the domain is read from its row, and the values that write it.
+//!
+//! Columns are read in the order of the `…_columns!` lists, which are the only place that spells them.
+
+use leasehold_core::attempt::{Attempt, Callback, Handle, LogPin, Usage};
+use leasehold_core::lease::Lease;
+use leasehold_core::run::{Closing, Run, StopIntent};
+use leasehold_core::session::Session;
+use leasehold_core::worker::{Rival, Worker};
+use rusqlite::Row;
+
+use super::column::Column;
+use super::transaction::Fault;
+
+/// The columns of one row, read from left to right.
+pub(super) struct Columns<'r> {
+    row: &'r Row<'r>,
+    at: usize,
+}
+
+impl<'r> Columns<'r> {
+    /// The columns of `row`, from the first.
+    pub(super) fn of(row: &'r Row<'r>) -> Self {
+        Self { row, at: 0 }
+    }
+
+    /// The next column.
+    pub(super) fn next<T: Column>(&mut self) -> Result<T, Fault> {
+        let at = self.at;
+        self.at += 1;
+        // Only the name of the column is told: what stands in it may be a secret.
+        T::read(self.row.get_ref(at)?).map_err(|problem| {
+            let name = self.row.as_ref().column_name(at).unwrap_or("?");
+            Fault::Damaged(format!("column {name}: {problem}"))
+        })
+    }
+}
+
+/// The one column of a row that has no other.
+pub(super) fn column<T: Column>(columns: &mut Columns<'_>) -> Result<T, Fault> {
+    columns.next()
+}
+
+macro_rules! run_columns {
+    () => {
+        "id, project, task, revision, placement, priority, state, version, latest, fence, intent_reason, intent_by, \
+         intent_why, intent_at, failures, machinery_failures, due_lease, created_at, started_at, closing_outcome, \
+         closing_unobserved, closed_at"
+    };
+}
+pub(super) use run_columns;
+
+pub(super) fn run(columns: &mut Columns<'_>) -> Result<Run, Fault> {
+    Ok(Run {
+        id: columns.next()?,
+        project: columns.next()?,
+        task: columns.next()?,
+        revision: columns.next()?,
+        placement: columns.next()?,
+        priority: columns.next()?,
+        state: columns.next()?,
+        version: columns.next()?,
+        latest: columns.next()?,
+        fence: columns.next()?,
+        intent: {
+            let reason = columns.next::<Option<_>>()?;
+            let (by, why, at) = (columns.next::<Option<_>>()?, columns.next()?, columns.next::<Option<_>>()?);
+            match (reason, by, at) {
+                (Some(reason), Some(by), Some(at)) => Some(StopIntent { reason, by, why, at }),
+                _ => None,
+            }
+        },
+        failures: columns.next()?,
+        machinery_failures: columns.next()?,
+        due: columns.next()?,
+        created_at: columns.next()?,
+        started_at: columns.next()?,
+        closing: match (columns.next()?, columns.next()?, columns.next()?) {
+            (Some(outcome), Some(unobserved), Some(at)) => Some(Closing { outcome, unobserved, at }),
+            _ => None,
+        },
+    })
+}
+
+macro_rules! attempt_columns {
+    () => {
+        "id, run, number, state, version, lease_generation, worker, boot, start_by_lease, deadline_lease, handle_boot, \
+         handle_pid, handle_start_time, callback_sequence, callback_token, claimed_at, starting_at, running_at, \
+         ended_at, outcome, resolution, may_live, log_length, log_digest, usage_user_millis, usage_system_millis, \
+         usage_max_rss_kib, usage_oom_killed"
+    };
+}
+pub(super) use attempt_columns;
+
+pub(super) fn attempt(columns: &mut Columns<'_>) -> Result<Attempt, Fault> {
+    Ok(Attempt {
+        id: columns.next()?,
+        run: columns.next()?,
+        number: columns.next()?,
+        state: columns.next()?,
+        version: columns.next()?,
+        lease_generation: columns.next()?,
+        worker: columns.next()?,
+        boot: columns.next()?,
+        start_by: columns.next()?,
+        deadline: columns.next()?,
+        handle: match (columns.next()?, columns.next()?, columns.next()?) {
+            (Some(boot), Some(pid), Some(start_time)) => Some(Handle { boot, pid, start_time }),
+            _ => None,
+        },
+        callback: match (columns.next()?, columns.next()?) {
+            (Some(sequence), Some(token)) => Some(Callback { sequence, token }),
+            _ => None,
+        },
+        claimed_at: columns.next()?,
+        starting_at: columns.next()?,
+        running_at: columns.next()?,
+        ended_at: columns.next()?,
+        outcome: columns.next()?,
+        resolution: columns.next()?,
+        may_live: columns.next()?,
+        log: match (columns.next()?, columns.next()?) {
+            (Some(length), Some(digest)) => Some(LogPin { length, digest }),
+            _ => None,
+        },
+        usage: match (columns.next()?, columns.next()?, columns.next()?, columns.next()?) {
+            (Some(user), Some(system), Some(max_rss_kib), Some(oom_killed)) => {
+                Some(Usage { user, system, max_rss_kib, oom_killed })
+            }
+            _ => None,
+        },
+    })
+}
+
+macro_rules! lease_columns {
+    () => {
+        "attempt, run, offer, token, generation, version, worker, session, session_generation, fence, length_millis, \
+         expires_lease, state, score, claimed_at"
+    };
+}
+pub(super) use lease_columns;
+
+pub(super) fn lease(columns: &mut Columns<'_>) -> Result<Lease, Fault> {
+    Ok(Lease {
+        attempt: columns.next()?,
+        run: columns.next()?,
+        offer: columns.next()?,
+        token: columns.next()?,
+        generation: columns.next()?,
+        version: columns.next()?,
+        worker: columns.next()?,
+        session: columns.next()?,
+        session_generation: columns.next()?,
+        fence: columns.next()?,
+        length: columns.next()?,
+        expires: columns.next()?,
+        state: columns.next()?,
+        score: columns.next()?,
+        claimed_at: columns.next()?,
+    })
+}
+
+/// A session's columns; its capabilities come from their own table, under the alias `c`.
+macro_rules! session_columns {
+    () => {
+        "s.worker, s.id, s.generation, s.version, s.state, s.boot, s.registration, c.canonical, s.max_runs, s.slots, \
+         s.lease_millis, s.interval_millis, s.expires_lease, s.spoke_lease, s.software, s.protocol, s.registered_at"
+    };
+}
+pub(super) use session_columns;
+
+pub(super) fn session(columns: &mut Columns<'_>) -> Result<Session, Fault> {
+    Ok(Session {
+        worker: columns.next()?,
+        id: columns.next()?,
+        generation: columns.next()?,
+        version: columns.next()?,
+        state: columns.next()?,
+        boot: columns.next()?,
+        registration: columns.next()?,
+        capabilities: columns.next()?,
+        max_runs: columns.next()?,
+        slots: columns.next()?,
+        lease: columns.next()?,
+        interval: columns.next()?,
+        expires: columns.next()?,
+        spoke_at: columns.next()?,
+        software: columns.next()?,
+        protocol: columns.next()?,
+        registered_at: columns.next()?,
+    })
+}
+
+macro_rules! worker_columns {
+    () => {
+        "id, enrollment, state, labels, current_session, generation, rival_session, rival_heard, rival_audited, \
+         enrolled_at, certificate_expires_at"
+    };
+}
+pub(super) use worker_columns;
+
+pub(super) fn worker(columns: &mut Columns<'_>) -> Result<Worker, Fault> {
+    Ok(Worker {
+        id: columns.next()?,
+        enrollment: columns.next()?,
+        state: columns.next()?,
+        labels: columns.next()?,
+        current: columns.next()?,
+        generation: columns.next()?,
+        rival: match (columns.next()?, columns.next()?, columns.next()?) {
+            (Some(session), Some(heard), Some(audited)) => Some(Rival { session, heard, audited }),
+            _ => None,
+        },
+        enrolled_at: columns.next()?,
+        certificate_expires_at: columns.next()?,
+    })
+}

@@ -1,0 +1,222 @@
+//! Sessions: registering, beating, draining, leaving. Heartbeats write no event and no audit.
+
+use leasehold_core::actor::Actor;
+use leasehold_core::cancel::{StopDirective, directive};
+use leasehold_core::id::WorkerId;
+use leasehold_core::lease::{LeaseProjection, renew};
+use leasehold_core::limits::DIRECTIVES;
+use leasehold_core::refusal::{Refusal, RefusalCode};
+use leasehold_core::registration::{self, RegistrationVerdict};
+use leasehold_core::run::StopIntentReason;
+use leasehold_core::session::{self, Session, SessionProjection};
+use leasehold_core::worker::{Rival, Worker};
+use leasehold_store::call::{Heartbeat, RegisterSession, Renewal, SessionStep};
+use leasehold_store::outcome::Outcome;
+use leasehold_store::view::Beaten;
+
+use super::apply::{Loaded, apply};
+use super::audit;
+use super::column::values;
+use super::load::{self, Named, Speaker};
+use super::rows;
+use super::transaction::{Decided, Fault, Tx};
+
+/// A session takes its place, if it may.
+pub(super) fn register(tx: &Tx<'_>, call: &RegisterSession) -> Decided<SessionProjection, Refusal> {
+    let Some(worker) = load::worker(tx, &call.worker)? else {
+        let why = "this worker is not enrolled here: enroll the machine again";
+        return Ok(Outcome::Refused(Refusal::new(RefusalCode::Unauthenticated, why)));
+    };
+    let current = load::current_session(tx, &worker)?;
+    let known = tx.only(
+        "SELECT EXISTS (SELECT 1 FROM session WHERE id = ?1)",
+        values![call.registration.session],
+        rows::column,
+    )?;
+    let RegisterSession { registration, tickets, cadence, .. } = call;
+    match registration::register(&worker, current.as_ref(), known, registration, tickets, *cadence, tx.now) {
+        RegistrationVerdict::Accepted { worker, session } => {
+            insert_session(tx, &session)?;
+            point_worker(tx, &worker)?;
+            Ok(Outcome::Applied(session.projection(tx.now.lease)))
+        }
+        RegistrationVerdict::Repeated => match current {
+            Some(session) => Ok(Outcome::Replayed(session.projection(tx.now.lease))),
+            None => Err(Fault::Damaged(format!("worker {} repeats a session that it has not", worker.id))),
+        },
+        RegistrationVerdict::Refused { refusal, rival, copied } => {
+            if let Some(rival) = rival.filter(|rival| worker.rival.as_ref() != Some(rival)) {
+                store_rival(tx, &worker.id, &rival)?;
+            }
+            if copied {
+                let actor = Actor::Worker { worker: worker.id.clone(), session: None };
+                audit::write(
+                    tx,
+                    &actor,
+                    "credential_replayed",
+                    format_args!("worker/{}", worker.id),
+                    &[("session", &registration.session), ("boot", &registration.boot)],
+                )?;
+            }
+            Ok(Outcome::Refused(refusal))
+        }
+    }
+}
+
+fn insert_session(tx: &Tx<'_>, session: &Session) -> Result<(), Fault> {
+    let digest = session.capabilities.digest();
+    tx.execute(
+        "INSERT INTO capabilities (digest, canonical) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
+        values![digest, session.capabilities],
+    )?;
+    tx.execute_one(
+        "session",
+        "INSERT INTO session (worker, id, generation, version, state, boot, registration, capabilities, max_runs, slots, \
+         lease_millis, interval_millis, expires_lease, spoke_lease, software, protocol, registered_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+        values![
+            session.worker,
+            session.id,
+            session.generation,
+            session.version,
+            session.state,
+            session.boot,
+            session.registration,
+            digest,
+            session.max_runs,
+            session.slots,
+            session.lease,
+            session.interval,
+            session.expires,
+            session.spoke_at,
+            session.software,
+            session.protocol,
+            session.registered_at,
+        ],
+    )
+}
+
+fn point_worker(tx: &Tx<'_>, worker: &Worker) -> Result<(), Fault> {
+    tx.execute_one(
+        "worker",
+        "UPDATE worker SET current_session = ?2, generation = ?3, rival_session = NULL, rival_heard = NULL, \
+         rival_audited = NULL WHERE id = ?1",
+        values![worker.id, worker.current, worker.generation],
+    )
+}
+
+fn store_rival(tx: &Tx<'_>, worker: &WorkerId, rival: &Rival) -> Result<(), Fault> {
+    tx.execute_one(
+        "worker",
+        "UPDATE worker SET rival_session = ?2, rival_heard = ?3, rival_audited = ?4 WHERE id = ?1",
+        values![*worker, rival.session, rival.heard, rival.audited],
+    )
+}
+
+/// Writes what a session said: a narrow row, by compare-and-swap on its version.
+fn spoke(tx: &Tx<'_>, before: &Session, now: &Session) -> Result<(), Fault> {
+    tx.execute_one(
+        "session",
+        "UPDATE session SET version = ?4, state = ?5, slots = ?6, expires_lease = ?7, spoke_lease = ?8 \
+         WHERE id = ?1 AND worker = ?2 AND version = ?3",
+        values![now.id, now.worker, before.version, now.version, now.state, now.slots, now.expires, now.spoke_at],
+    )
+}
+
+/// The session's lease and the leases it holds are extended.
+pub(super) fn heartbeat(tx: &Tx<'_>, call: &Heartbeat) -> Decided<Beaten, Refusal> {
+    let speaker = Speaker::of(tx, &call.session)?;
+    let beat = speaker
+        .check_trusted()
+        .and_then(|()| session::beat(speaker.current.as_ref(), &call.session, call.version, call.slots, tx.now));
+    let session = match (beat, &speaker.current) {
+        (Ok(session), Some(before)) => {
+            spoke(tx, before, &session)?;
+            session
+        }
+        (Err(refusal), _) => return Ok(Outcome::Refused(refusal)),
+        (Ok(_), None) => return Err(Fault::Damaged("a session that is not there cannot beat".to_owned())),
+    };
+    heard(tx, &speaker)?;
+    let mut leases = Vec::with_capacity(call.renewals.len());
+    for renewal in &call.renewals {
+        leases.push((renewal.fence.attempt, renew_lease(tx, renewal, &session)?));
+    }
+    let directives = directives(tx, &session.worker)?;
+    Ok(Outcome::Applied(Beaten { session: session.projection(tx.now.lease), leases, directives }))
+}
+
+fn renew_lease(tx: &Tx<'_>, renewal: &Renewal, session: &Session) -> Result<Result<LeaseProjection, Refusal>, Fault> {
+    let named = match Named::of(tx, &renewal.fence)? {
+        Ok(named) => named,
+        Err(refusal) => return Ok(Err(refusal)),
+    };
+    match renew(named.lease.as_ref(), &named.attempt, &renewal.fence, session, tx.now) {
+        Ok((projection, change)) => {
+            apply(tx, &Loaded::named(&named), &change)?;
+            Ok(Ok(projection))
+        }
+        Err(refusal) => Ok(Err(refusal)),
+    }
+}
+
+/// The live session spoke: a newcomer that waits has heard it.
+fn heard(tx: &Tx<'_>, speaker: &Speaker) -> Result<(), Fault> {
+    let Some(worker) = speaker.worker.as_ref().and_then(registration::heard) else { return Ok(()) };
+    match &worker.rival {
+        Some(rival) => store_rival(tx, &worker.id, rival),
+        None => Ok(()),
+    }
+}
+
+/// What the worker is to do about the runs it holds.
+pub(super) fn directives(tx: &Tx<'_>, worker: &WorkerId) -> Result<Vec<StopDirective>, Fault> {
+    let wished = tx.all(
+        "SELECT lease.attempt, run.intent_reason FROM lease JOIN run ON run.id = lease.run \
+         WHERE lease.worker = ?1 AND lease.state = 'active' AND run.intent_reason IS NOT NULL \
+         ORDER BY lease.attempt LIMIT ?2",
+        values![*worker, DIRECTIVES],
+        |columns| Ok((columns.next()?, columns.next::<StopIntentReason>()?)),
+    )?;
+    let mut directives = Vec::with_capacity(wished.len());
+    for (id, _) in wished {
+        let Some(attempt) = load::attempt(tx, id)? else {
+            return Err(Fault::Damaged(format!("a lease has no attempt {id}")));
+        };
+        directives.extend(directive(&load::run_of(tx, &attempt)?, &attempt));
+    }
+    Ok(directives)
+}
+
+/// The session takes nothing new from now on.
+pub(super) fn drain(tx: &Tx<'_>, call: &SessionStep) -> Decided<SessionProjection, Refusal> {
+    let speaker = Speaker::of(tx, &call.session)?;
+    let decided = step(tx, &speaker, |current| session::drain(current, &call.session, call.version, tx.now))?;
+    if decided.is_applied() {
+        heard(tx, &speaker)?;
+    }
+    Ok(decided)
+}
+
+/// The session leaves, if it holds no lease.
+pub(super) fn offline(tx: &Tx<'_>, call: &SessionStep) -> Decided<SessionProjection, Refusal> {
+    let speaker = Speaker::of(tx, &call.session)?;
+    let active = load::active_leases(tx, &call.session.worker)?;
+    step(tx, &speaker, |current| session::offline(current, &call.session, call.version, active, tx.now))
+}
+
+fn step(
+    tx: &Tx<'_>,
+    speaker: &Speaker,
+    decide: impl FnOnce(Option<&Session>) -> Result<Session, Refusal>,
+) -> Decided<SessionProjection, Refusal> {
+    match (speaker.check_trusted().and_then(|()| decide(speaker.current.as_ref())), &speaker.current) {
+        (Ok(session), Some(before)) if session == *before => Ok(Outcome::Replayed(session.projection(tx.now.lease))),
+        (Ok(session), Some(before)) => {
+            spoke(tx, before, &session)?;
+            Ok(Outcome::Applied(session.projection(tx.now.lease)))
+        }
+        (Err(refusal), _) => Ok(Outcome::Refused(refusal)),
+        (Ok(_), None) => Err(Fault::Damaged("a session that is not there cannot speak".to_owned())),
+    }
+}

@@ -1,0 +1,130 @@
+//! How SQLite carries the statements out: no call reads all runs, attempts, leases, events or log chunks there are.
+
+use leasehold_core::canonical::Value;
+use leasehold_core::claim::ReleaseReason;
+use leasehold_core::counter::SessionVersion;
+use leasehold_core::run::RunState;
+use leasehold_core::time::{Clock as _, Millis};
+use leasehold_store::call::{
+    AcknowledgeRunning, AppendLog, CancelRun, EventsAfter, Heartbeat, Release, Renewal, RunFilter, SessionStep,
+};
+use leasehold_store::port::Store as _;
+use rusqlite::Connection;
+
+use super::super::plans;
+use super::{Fixture, exited, revision, running, step};
+
+/// Indexes that hold only what is waiting or alive: reading one from end to end is the work itself.
+const LIVE: [&str; 5] = ["run_pending", "run_due", "attempt_deadline", "lease_active", "lease_active_expiry"];
+
+/// Tables that grow with the installation's life.
+const GROWING: [&str; 7] = ["run", "attempt", "lease", "event", "log_chunk", "audit", "session"];
+
+/// Takes the store through every method of the port.
+async fn everything(fixture: &Fixture) {
+    let store = &fixture.store;
+    let session = fixture.agent("nas").await;
+    let retried = revision(&[
+        ("limits", Value::map([("timeout", Value::text("1m")), ("concurrency", Value::Int(2))])),
+        ("retry", Value::map([("max_attempts", Value::Int(2))])),
+    ]);
+    let mut call = fixture.submission(retried);
+    call.task = Some("nightly".parse().unwrap());
+    call.idempotency_key = Some("key".to_owned());
+    let failing = store.admit_run(call).await.unwrap().into_result().unwrap().run.id;
+    let (released, lost, waiting) =
+        (fixture.admit(revision(&[])).await, fixture.admit(revision(&[])).await, fixture.admit(revision(&[])).await);
+
+    let lanes = store.lanes(None, 8, 8).await.unwrap();
+    assert_eq!(lanes.len(), 2);
+    assert!(store.lanes(Some(lanes[1].key.clone()), 8, 8).await.unwrap().is_empty());
+    store.recover_asks(session.clone(), vec![fixture.ask()]).await.unwrap().into_result().unwrap();
+
+    let grant = fixture.claim(&session, released).await;
+    let release = Release { step: step(&session, &grant), reason: ReleaseReason::DiskLow };
+    store.release(release).await.unwrap().into_result().unwrap();
+
+    let grant = fixture.claim(&session, failing).await;
+    let fence = step(&session, &grant);
+    store.acknowledge_starting(fence.clone()).await.unwrap().into_result().unwrap();
+    let call = AcknowledgeRunning { step: fence.clone(), call: running(&grant) };
+    store.acknowledge_running(call).await.unwrap().into_result().unwrap();
+    for (offset, bytes) in [(0, &b"one "[..]), (4, b"two"), (2, b"e two")] {
+        let call = AppendLog { step: fence.clone(), offset, bytes: bytes.to_vec() };
+        store.append_log(call).await.unwrap().into_result().unwrap();
+    }
+    assert_eq!(store.read_log(grant.attempt.id, 2, 4).await.unwrap().unwrap().bytes, b"e tw");
+    let renewals = vec![Renewal { fence: fence.lease.clone(), version: grant.lease.version }];
+    let beat = Heartbeat { session: session.clone(), version: SessionVersion::FIRST, slots: 9, renewals };
+    let beaten = store.heartbeat(beat).await.unwrap().into_result().unwrap();
+    let end = exited(&fence, &grant, 1, b"one two");
+    store.end(end.clone()).await.unwrap().into_result().unwrap();
+    store.end(exited(&fence, &grant, 3, b"one two")).await.unwrap().into_result().unwrap();
+    fixture.clock.advance(Millis::from_secs(30));
+    let begun = store.begin_retries(vec![fixture.attempt_id(), fixture.attempt_id()]).await.unwrap();
+    assert_eq!(begun.runs, [failing]);
+
+    let grant = fixture.claim(&session, failing).await;
+    store.acknowledge_starting(step(&session, &grant)).await.unwrap().into_result().unwrap();
+    let started = fixture.claim(&session, lost).await;
+    store.acknowledge_starting(step(&session, &started)).await.unwrap().into_result().unwrap();
+    fixture.clock.advance(Millis::from_secs(60));
+    assert_eq!(store.stop_overdue(64).await.unwrap().runs, [failing]);
+    let cancel = |run| CancelRun { actor: leasehold_core::actor::Actor::System, run, why: Some("enough".to_owned()) };
+    store.cancel_run(cancel(waiting)).await.unwrap().into_result().unwrap();
+    fixture.clock.advance(Millis::from_secs(3600));
+    let mut expired = store.expire_leases(64).await.unwrap().runs;
+    expired.sort();
+    assert_eq!(expired, [failing, lost]);
+    store.drain_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
+    store.offline_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
+
+    let filters = [
+        RunFilter::default(),
+        RunFilter { states: vec![RunState::Lost, RunState::Pending], ..RunFilter::default() },
+        RunFilter { project: Some(grant.run.project.clone()), before: Some(lost), ..RunFilter::default() },
+        RunFilter {
+            project: Some(grant.run.project.clone()),
+            task: grant.run.task.clone(),
+            since: Some(fixture.clock.utc()),
+            ..RunFilter::default()
+        },
+    ];
+    for filter in filters {
+        store.runs(filter, 64).await.unwrap();
+    }
+    let text = lost.to_string();
+    assert_eq!(store.runs_by_prefix(&text).await.unwrap(), [lost]);
+    assert!(!store.events(EventsAfter { run: lost, after: None }, 64).await.unwrap().is_empty());
+    assert!(store.run_facts(released, None, 64).await.unwrap().is_some());
+    assert_eq!(store.workers(None, 64).await.unwrap().len(), 1);
+    assert!(!store.audit(Some(1), 64).await.unwrap().is_empty());
+    store.installation().await.unwrap();
+    store.find_enrollment(end.body).await.unwrap();
+    store.find_api_token(end.body).await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_statement_scans_a_table_that_grows() {
+    let fixture = Fixture::new();
+    everything(&fixture).await;
+    let connection = Connection::open(fixture.path()).unwrap();
+    let statements = plans::prepared();
+    assert!(statements.len() > 60, "the scenario prepares the statements of every method: {}", statements.len());
+    let mut problems = Vec::new();
+    for sql in statements.iter().filter(|sql| !sql.starts_with("PRAGMA")) {
+        let mut explain = connection.prepare(&format!("EXPLAIN QUERY PLAN {sql}")).unwrap();
+        let mut rows = explain.raw_query();
+        while let Some(row) = rows.next().unwrap() {
+            let detail: String = row.get("detail").unwrap();
+            let mut words = detail.split(' ');
+            let scanned = (words.next() == Some("SCAN")).then(|| words.next().unwrap_or_default());
+            let live = LIVE.iter().any(|index| detail.ends_with(&format!("INDEX {index}")));
+            let grows = scanned.is_some_and(|table| GROWING.contains(&table));
+            if (grows && !live) || detail.contains("TEMP B-TREE") {
+                problems.push(format!("{detail}: {sql}"));
+            }
+        }
+    }
+    assert!(problems.is_empty(), "{}", problems.join("\n"));
+}

@@ -1,0 +1,62 @@
+//! The audit: one row per mutation by a person or by enrollment, with its author; none for refusals, repeats and beats.
+
+use leasehold_core::actor::Actor;
+
+use super::Harness;
+use super::fixture::{Expect, World, exited, plain};
+use crate::call::{AdmitRun, CancelRun};
+
+/// Every operator's mutation is one row with its author, in order; a repeat and a refusal are none.
+pub async fn every_mutation_is_one_row_with_its_author(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let token = Actor::ApiToken { token: world.token_id(), name: "ci".to_owned() };
+    let call = AdmitRun { actor: token.clone(), ..world.submission(plain()) };
+    let run = call.run;
+    world.store.admit_run(call.clone()).await.applied();
+    world.store.admit_run(call).await.replayed();
+    let cancel = CancelRun { actor: token, ..world.cancel_call(run) };
+    world.store.cancel_run(cancel.clone()).await.applied();
+    world.store.cancel_run(cancel).await.replayed();
+    world.store.cancel_run(world.cancel_call(world.run_id())).await.refused();
+    let rows = world.audit().await;
+    let told: Vec<_> = rows.iter().map(|row| (row.action.as_str(), row.actor.as_str(), row.subject.clone())).collect();
+    let subject = format!("run/{run}");
+    assert_eq!(told, [("admit_run", "token:ci", subject.clone()), ("cancel_run", "token:ci", subject)]);
+    assert!(rows.windows(2).all(|pair| pair[0].sequence < pair[1].sequence));
+    assert_eq!(rows[1].facts.get("why").map(String::as_str), Some("no longer needed"));
+}
+
+/// What a worker does for a run is in the run's story, not in the audit.
+pub async fn work_writes_no_audit(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let (_, session) = world.agent("nas").await;
+    let run = world.run(plain()).await;
+    let before = world.audit().await;
+    let taken = world.take(&session, run).await;
+    world.start(&taken).await;
+    world.acknowledge_running(&taken).await.applied();
+    world.renewal(&taken).await.unwrap();
+    world.end(&taken, exited(0)).await.applied();
+    world.drain(&session).await.applied();
+    world.offline(&session).await.applied();
+    assert_eq!(world.audit().await, before);
+}
+
+/// The audit is read in pages, oldest first.
+pub async fn the_audit_is_paged_oldest_first(harness: &dyn Harness) {
+    let world = World::new(harness);
+    for _ in 0..5 {
+        world.run(plain()).await;
+    }
+    let whole = world.audit().await;
+    assert_eq!(whole.len(), 5);
+    let mut paged = Vec::new();
+    loop {
+        let page = world.store.audit(paged.last().map(|row: &crate::view::AuditEntry| row.sequence), 2).await.unwrap();
+        if page.is_empty() {
+            break;
+        }
+        paged.extend(page);
+    }
+    assert_eq!(paged, whole);
+}

@@ -1,0 +1,138 @@
+//! Asks and offers: what earlier claims say about an ask, the lanes to claim from, the claim, and giving it back.
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use leasehold_core::attempt::Held;
+use leasehold_core::claim::{self, Ask, AskVerdict, NotClaimed, Refused, Waiting, recover_ask};
+use leasehold_core::id::{RunId, WorkerId};
+use leasehold_core::lease::{Lease, not_held};
+use leasehold_core::refusal::Refusal;
+use leasehold_core::run::{Run, RunState};
+use leasehold_core::session::{Session, SessionFence, SessionState};
+
+use super::Transaction;
+use super::apply::outcome;
+use crate::call::{Claim, Release};
+use crate::outcome::{Outcome, StoreError, Stored};
+use crate::port::ClaimRefused;
+use crate::view::{AskState, Candidate, Grant, Lane, LaneKey, PullState};
+
+/// What the store knows of an ask: whether it may be claimed with, its offer again, or that it is used up. A granted one
+/// is rebound on the way, which the flag says.
+fn recover(tx: &mut Transaction<'_>, session: &Session, ask: &Ask) -> Result<(AskState, bool), StoreError> {
+    let known = tx.state.leases.values().find(|lease| lease.offer == ask.offer || lease.token == ask.token).cloned();
+    let attempt = known.as_ref().and_then(|lease| tx.state.attempts.get(&lease.attempt)).cloned();
+    match recover_ask(ask, known.as_ref().zip(attempt.as_ref()), session, tx.now) {
+        AskVerdict::Open => Ok((AskState::Open, false)),
+        AskVerdict::Gone => Ok((AskState::Gone, false)),
+        AskVerdict::Granted(granted) => {
+            let (lease, change) = *granted;
+            let wrote = tx.apply(change)?;
+            Ok((AskState::Granted(Box::new(tx.grant(&lease)?)), wrote))
+        }
+    }
+}
+
+pub(super) fn recover_asks(tx: &mut Transaction<'_>, fence: &SessionFence, asks: &[Ask]) -> Stored<PullState, Refusal> {
+    let session = match tx.live(fence) {
+        Ok(session) => session,
+        Err(refusal) => return Ok(Outcome::Refused(refusal)),
+    };
+    let mut states = Vec::with_capacity(asks.len());
+    let mut wrote = false;
+    for ask in asks {
+        let (state, rebound) = recover(tx, &session, ask)?;
+        states.push(state);
+        wrote |= rebound;
+    }
+    let held = u16::try_from(tx.active_leases(&session.worker).count()).unwrap_or(u16::MAX);
+    let free_slots = if session.state == SessionState::Active { session.max_runs.saturating_sub(held) } else { 0 };
+    let directives = tx.directives(&session.worker);
+    Ok(outcome(wrote, PullState { session, asks: states, directives, free_slots }))
+}
+
+pub(super) fn lanes(
+    tx: &Transaction<'_>,
+    after: Option<&LaneKey>,
+    lanes: usize,
+    heads: usize,
+) -> Result<Vec<Lane>, StoreError> {
+    let mut live: BTreeMap<LaneKey, Vec<&Run>> = BTreeMap::new();
+    for run in tx.state.runs.values().filter(|run| run.state == RunState::Pending) {
+        let limited = tx.revision(run)?.limits().concurrency.is_some();
+        let task = run.task.clone().filter(|_| limited);
+        let key = LaneKey { project: run.project.clone(), placement: run.placement.to_string(), task };
+        live.entry(key).or_default().push(run);
+    }
+    let pages = live.into_iter().filter(|(key, _)| after.is_none_or(|after| key > after)).take(lanes);
+    pages
+        .map(|(key, mut runs)| {
+            runs.sort_by_key(|run| (Reverse(run.priority), run.id));
+            let first = runs.first().ok_or_else(|| StoreError::Damaged { reason: "an empty lane".to_owned() })?;
+            let placement = tx.revision(first)?.placement().clone();
+            let candidate =
+                |run: &&Run| Candidate { run: run.id, priority: run.priority, refused: refused(tx, run.id) };
+            Ok(Lane { key, placement, heads: runs.iter().take(heads).map(candidate).collect(), now: tx.now })
+        })
+        .collect()
+}
+
+/// The workers that gave a run back and are not asked again yet.
+pub(super) fn refused(tx: &Transaction<'_>, run: RunId) -> Vec<(WorkerId, Refused)> {
+    let rows = tx.state.refused.iter().filter(|((of, _), refused)| *of == run && refused.until > tx.now.lease);
+    rows.map(|((_, worker), refused)| (worker.clone(), *refused)).collect()
+}
+
+pub(super) fn claim(tx: &mut Transaction<'_>, call: &Claim) -> Stored<Grant, ClaimRefused> {
+    let session = match tx.live(&call.session) {
+        Ok(session) => session,
+        Err(refusal) => return Ok(Outcome::Refused(ClaimRefused::Refused(refusal))),
+    };
+    match recover(tx, &session, &call.ask)? {
+        (AskState::Open, _) => {}
+        (AskState::Granted(grant), wrote) => return Ok(outcome(wrote, *grant)),
+        (AskState::Gone, _) => return Ok(Outcome::Refused(ClaimRefused::NotClaimed(NotClaimed::AskGone))),
+    }
+    match fresh(tx, &session, call)? {
+        Ok(lease) => Ok(Outcome::Applied(tx.grant(&lease)?)),
+        Err(not_claimed) => Ok(Outcome::Refused(ClaimRefused::NotClaimed(not_claimed))),
+    }
+}
+
+fn fresh(tx: &mut Transaction<'_>, session: &Session, call: &Claim) -> Result<Result<Lease, NotClaimed>, StoreError> {
+    let Some(run) = tx.state.runs.get(&call.run) else {
+        return Ok(Err(NotClaimed::Taken));
+    };
+    let policy = tx.revision(run)?.policy();
+    let waiting = Waiting { run, attempt: tx.latest(run)?, policy: &policy };
+    let active = tx.active_leases(&session.worker).count();
+    match claim::claim(session, active, waiting, &call.ask, call.score, tx.now) {
+        Ok((lease, change)) => {
+            tx.apply(change)?;
+            Ok(Ok(lease))
+        }
+        Err(not_claimed) => Ok(Err(not_claimed)),
+    }
+}
+
+pub(super) fn release(tx: &mut Transaction<'_>, call: &Release) -> Stored<(), Refusal> {
+    let session = match tx.live(&call.step.session) {
+        Ok(session) => session,
+        Err(refusal) => return Ok(Outcome::Refused(refusal)),
+    };
+    let Some(loaded) = tx.load(call.step.lease.attempt)? else {
+        return Ok(Outcome::Refused(not_held()));
+    };
+    let key = (loaded.run.id, session.worker.clone());
+    let before = tx.state.refused.get(&key).copied();
+    let held = Held { session: &session, run: &loaded.run, attempt: &loaded.attempt, lease: loaded.lease.as_ref() };
+    match claim::release(held, &call.step.lease, call.reason, before, tx.now) {
+        Ok((refused, change)) => {
+            let wrote = tx.apply(change)?;
+            tx.state.refused.insert(key, refused);
+            Ok(outcome(wrote, ()))
+        }
+        Err(refusal) => Ok(Outcome::Refused(refusal)),
+    }
+}

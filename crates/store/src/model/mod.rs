@@ -1,0 +1,268 @@
+//! The store in memory: the same decisions, the same outcomes, one lock.
+//!
+//! For the simulation and for tests of what lies above the port; held to the contract suite like every other store.
+//! Nothing here decides: each method loads, asks `leasehold-core` and applies the change in one place ([`apply`]).
+//! Its lease clock is the boot-time clock it is given. (Control design, *Store*; proof, *Simulation*.)
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex};
+
+use async_trait::async_trait;
+use leasehold_core::actor::Actor;
+use leasehold_core::attempt::{Attempt, Starting};
+use leasehold_core::cancel::Cancel;
+use leasehold_core::claim::{Ask, Refused};
+use leasehold_core::counter::{AttemptNumber, LeaseGeneration};
+use leasehold_core::crypto::Digest;
+use leasehold_core::end::{EndCall, Ended};
+use leasehold_core::enrollment::Enrollment;
+use leasehold_core::event::Event;
+use leasehold_core::id::{AttemptId, EnrollmentId, ProjectName, RunId, SessionId, WorkerId};
+use leasehold_core::lease::{Lease, LeaseProjection};
+use leasehold_core::refusal::Refusal;
+use leasehold_core::revision::Revision;
+use leasehold_core::run::Run;
+use leasehold_core::session::{Session, SessionFence, SessionProjection};
+use leasehold_core::time::{Clock, LeaseInstant, Now};
+use leasehold_core::worker::Worker;
+
+use crate::call::{
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
+    Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
+};
+use crate::outcome::{StoreError, Stored};
+use crate::port::{ClaimRefused, Store, Unmet};
+use crate::view::{
+    ApiTokenView, AuditEntry, Beaten, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState, RunFacts,
+    RunSummary, RunView, Scanned, WorkerView,
+};
+
+mod activation;
+mod admit;
+mod apply;
+mod cancel;
+mod claim;
+mod end;
+mod enrollment;
+mod installation;
+mod load;
+mod logs;
+mod queries;
+mod recovery;
+mod sessions;
+
+/// A store in memory.
+pub struct ModelStore {
+    clock: Arc<dyn Clock>,
+    state: Mutex<State>,
+}
+
+/// Every row there is.
+#[derive(Debug, Default)]
+struct State {
+    installation: Option<Installation>,
+    api_tokens: Vec<NewApiToken>,
+    enrollments: BTreeMap<EnrollmentId, Enrollment>,
+    workers: BTreeMap<WorkerId, Worker>,
+    /// Every session that ever registered: a late duplicate of a registration is not a copy.
+    sessions: BTreeMap<SessionId, Session>,
+    revisions: BTreeMap<[u8; 32], Revision>,
+    runs: BTreeMap<RunId, Run>,
+    idempotency_keys: BTreeMap<(ProjectName, String), RunId>,
+    attempts: BTreeMap<AttemptId, Attempt>,
+    attempts_of: BTreeMap<(RunId, AttemptNumber), AttemptId>,
+    leases: BTreeMap<(AttemptId, LeaseGeneration), Lease>,
+    refused: BTreeMap<(RunId, WorkerId), Refused>,
+    events: BTreeMap<RunId, Vec<StoredEvent>>,
+    logs: BTreeMap<AttemptId, Vec<u8>>,
+    audit: Vec<AuditEntry>,
+}
+
+#[derive(Debug)]
+struct StoredEvent {
+    event: Event,
+    /// See [`leasehold_core::event::NewEvent::once`].
+    once: Option<Digest>,
+}
+
+/// One method at work: the locked rows, and the clocks, read once after the lock.
+struct Transaction<'a> {
+    state: &'a mut State,
+    now: Now,
+}
+
+impl ModelStore {
+    /// An empty store that reads `clock`.
+    pub fn new(clock: Arc<dyn Clock>) -> Self {
+        Self { clock, state: Mutex::default() }
+    }
+
+    /// Every row as text, in a fixed order: two equal dumps are two equal stores.
+    pub fn dump(&self) -> String {
+        match self.state.lock() {
+            Ok(state) => format!("{state:#?}"),
+            Err(poisoned) => format!("{:#?}", poisoned.get_ref()),
+        }
+    }
+
+    fn transaction<T>(
+        &self,
+        work: impl FnOnce(&mut Transaction<'_>) -> Result<T, StoreError>,
+    ) -> Result<T, StoreError> {
+        let mut state = self
+            .state
+            .lock()
+            .map_err(|_| StoreError::Damaged { reason: "a transaction panicked half way".to_owned() })?;
+        work(&mut Transaction { state: &mut state, now: self.clocks() })
+    }
+
+    fn clocks(&self) -> Now {
+        Now { lease: LeaseInstant::new(self.clock.boot().get()), utc: self.clock.utc() }
+    }
+}
+
+impl std::fmt::Debug for ModelStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("ModelStore").finish_non_exhaustive()
+    }
+}
+
+#[async_trait]
+impl Store for ModelStore {
+    async fn now(&self) -> Result<Now, StoreError> {
+        Ok(self.clocks())
+    }
+
+    async fn installation(&self) -> Result<Option<Installation>, StoreError> {
+        self.transaction(|tx| Ok(tx.state.installation.clone()))
+    }
+
+    async fn create_installation(&self, installation: Installation, first: NewApiToken) -> Stored<(), Unmet> {
+        self.transaction(|tx| Ok(installation::create(tx, installation, first)))
+    }
+
+    async fn find_api_token(&self, digest: Digest) -> Result<Option<ApiTokenView>, StoreError> {
+        self.transaction(|tx| Ok(installation::find_api_token(tx, digest)))
+    }
+
+    async fn create_enrollment(&self, actor: Actor, enrollment: NewEnrollment) -> Stored<(), Unmet> {
+        self.transaction(|tx| Ok(enrollment::create(tx, &actor, enrollment)))
+    }
+
+    async fn find_enrollment(&self, token: Digest) -> Result<Option<EnrollmentView>, StoreError> {
+        self.transaction(|tx| Ok(enrollment::find(tx, token)))
+    }
+
+    async fn enroll(&self, call: Enroll) -> Stored<Enrolled, Refusal> {
+        self.transaction(|tx| enrollment::enroll(tx, call))
+    }
+
+    async fn register_session(&self, call: RegisterSession) -> Stored<SessionProjection, Refusal> {
+        self.transaction(|tx| sessions::register(tx, &call))
+    }
+
+    async fn heartbeat(&self, call: Heartbeat) -> Stored<Beaten, Refusal> {
+        self.transaction(|tx| sessions::heartbeat(tx, &call))
+    }
+
+    async fn drain_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
+        self.transaction(|tx| Ok(sessions::drain(tx, &call)))
+    }
+
+    async fn offline_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
+        self.transaction(|tx| Ok(sessions::offline(tx, &call)))
+    }
+
+    async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
+        self.transaction(|tx| admit::admit(tx, &call))
+    }
+
+    async fn recover_asks(&self, session: SessionFence, asks: Vec<Ask>) -> Stored<PullState, Refusal> {
+        self.transaction(|tx| claim::recover_asks(tx, &session, &asks))
+    }
+
+    async fn lanes(&self, after: Option<LaneKey>, lanes: usize, heads: usize) -> Result<Vec<Lane>, StoreError> {
+        self.transaction(|tx| claim::lanes(tx, after.as_ref(), lanes, heads))
+    }
+
+    async fn claim(&self, call: Claim) -> Stored<Grant, ClaimRefused> {
+        self.transaction(|tx| claim::claim(tx, &call))
+    }
+
+    async fn release(&self, call: Release) -> Stored<(), Refusal> {
+        self.transaction(|tx| claim::release(tx, &call))
+    }
+
+    async fn acknowledge_starting(&self, call: AttemptStep) -> Stored<Starting, Refusal> {
+        self.transaction(|tx| activation::starting(tx, &call))
+    }
+
+    async fn acknowledge_running(&self, call: AcknowledgeRunning) -> Stored<LeaseProjection, Refusal> {
+        self.transaction(|tx| activation::running(tx, &call))
+    }
+
+    async fn end(&self, call: EndCall) -> Stored<Ended, Refusal> {
+        self.transaction(|tx| end::end(tx, &call))
+    }
+
+    async fn append_log(&self, call: AppendLog) -> Stored<u64, Refusal> {
+        self.transaction(|tx| logs::append(tx, &call))
+    }
+
+    async fn read_log(&self, attempt: AttemptId, offset: u64, limit: usize) -> Result<Option<LogPage>, StoreError> {
+        self.transaction(|tx| Ok(logs::read(tx, attempt, offset, limit)))
+    }
+
+    async fn cancel_run(&self, call: CancelRun) -> Stored<(Cancel, RunView), Unmet> {
+        self.transaction(|tx| cancel::cancel(tx, &call))
+    }
+
+    async fn run(&self, run: RunId) -> Result<Option<RunView>, StoreError> {
+        self.transaction(|tx| tx.run_view(run))
+    }
+
+    async fn runs_by_prefix(&self, prefix: &str) -> Result<Vec<RunId>, StoreError> {
+        self.transaction(|tx| Ok(queries::runs_by_prefix(tx, prefix)))
+    }
+
+    async fn runs(&self, filter: RunFilter, limit: usize) -> Result<Vec<RunSummary>, StoreError> {
+        self.transaction(|tx| queries::runs(tx, &filter, limit))
+    }
+
+    async fn events(&self, page: EventsAfter, limit: usize) -> Result<Vec<Event>, StoreError> {
+        self.transaction(|tx| Ok(queries::events(tx, page, limit)))
+    }
+
+    async fn run_facts(
+        &self,
+        run: RunId,
+        after: Option<WorkerId>,
+        limit: usize,
+    ) -> Result<Option<RunFacts>, StoreError> {
+        self.transaction(|tx| queries::run_facts(tx, run, after.as_ref(), limit))
+    }
+
+    async fn worker(&self, worker: &WorkerId) -> Result<Option<WorkerView>, StoreError> {
+        self.transaction(|tx| Ok(queries::worker(tx, worker)))
+    }
+
+    async fn workers(&self, after: Option<WorkerId>, limit: usize) -> Result<Vec<WorkerView>, StoreError> {
+        self.transaction(|tx| Ok(queries::workers(tx, after.as_ref(), limit)))
+    }
+
+    async fn audit(&self, after: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        self.transaction(|tx| Ok(queries::audit(tx, after, limit)))
+    }
+
+    async fn expire_leases(&self, limit: usize) -> Result<Scanned, StoreError> {
+        self.transaction(|tx| recovery::expire_leases(tx, limit))
+    }
+
+    async fn begin_retries(&self, ids: Vec<AttemptId>) -> Result<Scanned, StoreError> {
+        self.transaction(|tx| recovery::begin_retries(tx, &ids))
+    }
+
+    async fn stop_overdue(&self, limit: usize) -> Result<Scanned, StoreError> {
+        self.transaction(|tx| recovery::stop_overdue(tx, limit))
+    }
+}

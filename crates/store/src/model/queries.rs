@@ -1,0 +1,68 @@
+//! Pages and single views. Changes nothing.
+
+use std::ops::Bound;
+
+use leasehold_core::event::Event;
+use leasehold_core::id::{RunId, WorkerId};
+use leasehold_core::run::Run;
+
+use super::Transaction;
+use super::claim::refused;
+use crate::call::{EventsAfter, RunFilter};
+use crate::outcome::StoreError;
+use crate::view::{AuditEntry, RunFacts, RunSummary, WorkerView};
+
+pub(super) fn runs_by_prefix(tx: &Transaction<'_>, prefix: &str) -> Vec<RunId> {
+    tx.state.runs.keys().filter(|id| id.to_string().starts_with(prefix)).take(2).copied().collect()
+}
+
+fn fits(run: &Run, filter: &RunFilter) -> bool {
+    filter.project.as_ref().is_none_or(|project| run.project == *project)
+        && (filter.states.is_empty() || filter.states.contains(&run.state))
+        && (filter.task.is_none() || run.task == filter.task)
+        && filter.since.is_none_or(|since| run.created_at >= since)
+        && filter.before.is_none_or(|before| run.id < before)
+}
+
+pub(super) fn runs(tx: &Transaction<'_>, filter: &RunFilter, limit: usize) -> Result<Vec<RunSummary>, StoreError> {
+    let newest = tx.state.runs.values().rev().filter(|run| fits(run, filter)).take(limit);
+    newest
+        .map(|run| {
+            let name = RunSummary::name_of(tx.revision(run)?);
+            Ok(RunSummary { run: run.clone(), name, worker: tx.latest(run)?.worker.clone() })
+        })
+        .collect()
+}
+
+pub(super) fn events(tx: &Transaction<'_>, page: EventsAfter, limit: usize) -> Vec<Event> {
+    let story = tx.state.events.get(&page.run).map_or(&[][..], Vec::as_slice);
+    let rest = story.iter().map(|stored| &stored.event);
+    rest.filter(|event| page.after.is_none_or(|after| event.sequence > after)).take(limit).cloned().collect()
+}
+
+pub(super) fn worker(tx: &Transaction<'_>, id: &WorkerId) -> Option<WorkerView> {
+    let worker = tx.state.workers.get(id)?.clone();
+    let active = tx.active_leases(id).map(|lease| lease.attempt).collect();
+    Some(WorkerView { session: tx.current(id).cloned(), worker, active, now: tx.now })
+}
+
+pub(super) fn workers(tx: &Transaction<'_>, after: Option<&WorkerId>, limit: usize) -> Vec<WorkerView> {
+    let from = after.map_or(Bound::Unbounded, Bound::Excluded);
+    let page = tx.state.workers.range::<WorkerId, _>((from, Bound::Unbounded)).take(limit);
+    page.filter_map(|(id, _)| worker(tx, id)).collect()
+}
+
+pub(super) fn run_facts(
+    tx: &Transaction<'_>,
+    run: RunId,
+    after: Option<&WorkerId>,
+    limit: usize,
+) -> Result<Option<RunFacts>, StoreError> {
+    let view = tx.run_view(run)?;
+    Ok(view.map(|view| RunFacts { view, refused: refused(tx, run), workers: workers(tx, after, limit) }))
+}
+
+pub(super) fn audit(tx: &Transaction<'_>, after: Option<u64>, limit: usize) -> Vec<AuditEntry> {
+    let rest = tx.state.audit.iter().filter(|entry| after.is_none_or(|after| entry.sequence > after));
+    rest.take(limit).cloned().collect()
+}
