@@ -138,7 +138,7 @@ impl Walk<'_> {
             8 => drop(self.world.store.stop_overdue(64).await.unwrap()),
             9 => {
                 let run = self.run();
-                if self.draw(3) == 0 {
+                if self.draw(12) == 0 {
                     drop(self.world.store.cancel_run(self.world.cancel_call(run)).await.unwrap());
                 }
             }
