@@ -1,2 +1,7 @@
-//! placeholder
-fn main() {}
+//! The `leasehold` binary: see the library for what it does.
+
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    leasehold::main()
+}

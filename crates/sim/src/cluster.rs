@@ -95,7 +95,7 @@ impl Cluster {
         Self::start_on("127.0.0.1")
     }
 
-    /// Starts a control plane that listens on one address of this host.
+    /// Starts a control plane whose worker ingress listens on one address of this host.
     pub fn start_on(host: &str) -> Result<Self> {
         let mut cluster = Self::prepare_on(host)?;
         cluster.start_control()?;
@@ -123,9 +123,9 @@ impl Cluster {
         self.directory().join("leasehold-data")
     }
 
-    /// `host:port` of the operator API.
+    /// `host:port` of the operator API: always on loopback, where it speaks plain HTTP.
     pub fn api(&self) -> String {
-        format!("{}:{}", self.host, self.api_port)
+        format!("127.0.0.1:{}", self.api_port)
     }
 
     /// `host:port` of the worker ingress.
@@ -383,8 +383,8 @@ impl Drop for Cluster {
     }
 }
 
-/// Two ports that were free a moment ago. Both are held until both are known.
+/// Two ports that were free a moment ago, one on loopback and one on `host`. Both are held until both are known.
 fn two_free_ports(host: &str) -> Result<(u16, u16)> {
-    let (first, second) = (TcpListener::bind((host, 0))?, TcpListener::bind((host, 0))?);
+    let (first, second) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind((host, 0))?);
     Ok((first.local_addr()?.port(), second.local_addr()?.port()))
 }

@@ -3,8 +3,6 @@
 //! The certificate is taken from an enrolled state directory, the body of a registration from the intent that an agent
 //! writes down before it asks, so that no test has to know how capabilities are told.
 
-use std::path::{Path, PathBuf};
-
 use anyhow::{Context, Result};
 use serde_json::Value;
 
@@ -44,23 +42,23 @@ pub fn take_intent(cluster: &mut Cluster, worker: usize) -> Result<Intent> {
 /// The holder of the certificate of an enrolled worker.
 pub fn holder(cluster: &Cluster, worker: usize) -> Result<Certified> {
     let state = cluster.worker(worker).state();
-    let certificate = file_with(state, "-----BEGIN CERTIFICATE-----")?;
-    let key = file_with(state, "PRIVATE KEY-----")?;
-    Ok(Certified::new(&cluster.ingress(), &certificate, &key))
+    let file = state.join("identity.json");
+    let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+    let identity: Value = serde_json::from_str(&text).context("the identity is JSON")?;
+    let certificates = identity["certificates"].as_array().context("the identity has certificates")?;
+    let chain: String = certificates.iter().filter_map(Value::as_str).map(|der| pem("CERTIFICATE", der)).collect();
+    let key = pem("PRIVATE KEY", identity["key"].as_str().context("the identity has a key")?);
+    // curl reads PEM only. What an impostor wrote down stays beside the state directory, never in it.
+    let (certificate_file, key_file) = (state.with_extension("stolen.crt"), state.with_extension("stolen.key"));
+    std::fs::write(&certificate_file, chain)?;
+    std::fs::write(&key_file, key)?;
+    Ok(Certified::new(&cluster.ingress(), &certificate_file, &key_file))
 }
 
-/// The worker's own PEM file with this marker; the CA's certificates are not the worker's.
-fn file_with(state: &Path, marker: &str) -> Result<PathBuf> {
-    let entries = std::fs::read_dir(state).with_context(|| format!("cannot list {}", state.display()))?;
-    entries
-        .flatten()
-        .map(|entry| entry.path())
-        .filter(|path| {
-            let name = path.file_name().unwrap_or_default().to_string_lossy();
-            !name.starts_with("ca") && !name.starts_with("trust")
-        })
-        .find(|path| std::fs::read_to_string(path).is_ok_and(|text| text.contains(marker)))
-        .with_context(|| format!("no file in {} holds `{marker}`", state.display()))
+/// DER in base64 as a PEM block.
+fn pem(label: &str, base64: &str) -> String {
+    let lines: Vec<&str> = base64.as_bytes().chunks(64).map(|line| str::from_utf8(line).unwrap_or_default()).collect();
+    format!("-----BEGIN {label}-----\n{}\n-----END {label}-----\n", lines.join("\n"))
 }
 
 /// A live session that is driven by hand.

@@ -1,0 +1,44 @@
+//! `leasehold runs explain` and `leasehold explain`: why a run is still pending.
+
+use clap::Args;
+use leasehold_wire::api::explanation::RunExplanation;
+use leasehold_wire::api::route;
+
+use crate::commands::connected::Connected;
+use crate::exit::Exit;
+use crate::explanation;
+
+const AFTER_HELP: &str = "\
+Examples:
+  leasehold runs explain 0192f
+  leasehold explain 0192f -o json | jq .explanation.classes
+
+Exit codes:
+  0 told · 3 there is no such run";
+
+/// Says why a run is still pending.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Explain {
+    /// The run's id, or a unique beginning of it
+    run: String,
+
+    #[command(flatten)]
+    connected: Connected,
+}
+
+impl Explain {
+    pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
+        let client = self.connected.client()?;
+        let answer: RunExplanation = client.get(&route::of_run(route::RUN_EXPLANATION, &self.run)).await?;
+        let id = answer.run_id.to_string();
+        self.connected.output.one(&answer, &id, |out| match &answer.explanation {
+            Some(found) => {
+                write!(out, "Run {id} is pending: ")?;
+                explanation::write(out, found)
+            }
+            None => writeln!(out, "Run {id} is {}: nothing to explain", answer.state),
+        })?;
+        Ok(Exit::Done)
+    }
+}

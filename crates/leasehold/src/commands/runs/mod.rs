@@ -1,0 +1,50 @@
+//! `leasehold runs`: one file per verb.
+
+pub(crate) mod cancel;
+pub(crate) mod explain;
+mod get;
+pub(crate) mod list;
+pub(crate) mod logs;
+mod watch;
+
+use clap::Subcommand;
+
+use crate::exit::Exit;
+
+const AFTER_HELP: &str = "\
+Examples:
+  leasehold runs list --state running
+  leasehold runs get 0192f                any unique beginning of a run's id
+  leasehold runs logs -f 0192f
+  leasehold runs cancel 0192f";
+
+/// The verbs of runs.
+#[derive(Debug, Subcommand)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) enum Runs {
+    /// List runs, newest first
+    List(list::List),
+    /// Show a run with its attempts, and why it is pending
+    Get(get::Get),
+    /// Print the output of a run
+    Logs(logs::Logs),
+    /// Stop a run: at once if nothing of it started, else with its grace
+    Cancel(cancel::Cancel),
+    /// Print the story of a run as it happens, until its end
+    Watch(watch::Watch),
+    /// Say why a run is still pending: per worker, what it wants and what each has
+    Explain(explain::Explain),
+}
+
+impl Runs {
+    pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
+        match self {
+            Self::List(list) => list.execute().await,
+            Self::Get(get) => get.execute().await,
+            Self::Logs(logs) => logs.execute().await,
+            Self::Cancel(cancel) => cancel.execute().await,
+            Self::Watch(watch) => watch.execute().await,
+            Self::Explain(explain) => explain.execute().await,
+        }
+    }
+}

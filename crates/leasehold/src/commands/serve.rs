@@ -1,0 +1,89 @@
+//! `leasehold serve`: a control plane alone, for machines whose workers are elsewhere.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::PathBuf;
+
+use clap::Args;
+use leasehold_core::crypto::ApiToken;
+use leasehold_server::{API_PORT, INGRESS_PORT};
+
+use crate::control_plane::{self, Listen};
+use crate::exit::Exit;
+use crate::interrupt::Interrupts;
+use crate::logging::{self, LogFormat};
+use crate::target::DATA_DIRECTORY;
+
+const AFTER_HELP: &str = "\
+Examples:
+  leasehold serve                             on loopback, data in ./leasehold-data
+  leasehold serve --data /var/lib/leasehold --listen 0.0.0.0:7440 --worker-listen 0.0.0.0:7443
+  leasehold serve --worker-listen 0.0.0.0:7443 --advertise control.example --log-format json
+
+The API speaks plain HTTP on loopback and TLS everywhere else; remote command lines need ca.pem
+from the data directory. SIGTERM and Ctrl-C finish what is being answered, within 10 s.
+
+Exit codes:
+  0 stopped in order · 1 it could not start";
+
+/// The default address of the operator API.
+pub(crate) const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), API_PORT);
+/// The default address of the worker ingress.
+pub(crate) const INGRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), INGRESS_PORT);
+
+/// Starts a control plane.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Serve {
+    /// Where the operator API listens
+    #[arg(long, env = "LEASEHOLD_LISTEN", value_name = "ADDR", default_value_t = API)]
+    listen: SocketAddr,
+
+    /// Where workers come in
+    #[arg(long, env = "LEASEHOLD_WORKER_LISTEN", value_name = "ADDR", default_value_t = INGRESS)]
+    worker_listen: SocketAddr,
+
+    /// The host name or IP address that others reach this machine by, for the certificate and the enroll line
+    #[arg(long, env = "LEASEHOLD_ADVERTISE", value_name = "HOST")]
+    advertise: Option<String>,
+
+    /// The data directory
+    #[arg(long, env = "LEASEHOLD_DATA", value_name = "DIR", default_value = DATA_DIRECTORY)]
+    data: PathBuf,
+
+    #[arg(long, env = "LEASEHOLD_LOG_FORMAT", value_enum, default_value_t, value_name = "FORMAT")]
+    #[arg(help = "The form of log lines on stderr; LEASEHOLD_LOG chooses which, such as debug")]
+    log_format: LogFormat,
+}
+
+impl Serve {
+    pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
+        logging::start(self.log_format, "info");
+        let mut interrupts = Interrupts::listen()?;
+        let listen =
+            Listen { api: self.listen, ingress: self.worker_listen, advertised: self.advertise, any_port: false };
+        let starting = control_plane::start(&self.data, &listen, |_, token| {
+            show_first_token(&token);
+            Ok(())
+        });
+        let mut running = starting.await?;
+        tracing::info!(
+            api = %running.bound.api,
+            ingress = %running.bound.ingress,
+            data = %running.data.path().display(),
+            version = env!("CARGO_PKG_VERSION"),
+            "the control plane is up"
+        );
+        tokio::select! {
+            () = interrupts.next() => {}
+            error = running.failed() => return Err(error),
+        }
+        running.stop().await?;
+        tracing::info!("stopped");
+        Ok(Exit::Done)
+    }
+}
+
+/// The one time that the first admin token is shown. Never through the log, which is kept.
+pub(crate) fn show_first_token(token: &ApiToken) {
+    eprintln!("first admin token, shown this once (LEASEHOLD_TOKEN): {}", token.reveal());
+}

@@ -1,0 +1,83 @@
+//! `leasehold worker enroll`: allows one machine to become a worker.
+
+use std::collections::BTreeMap;
+
+use clap::Args;
+use leasehold_core::id::WorkerId;
+use leasehold_core::limits;
+use leasehold_core::time::Millis;
+use leasehold_wire::api::enrollment::{CreateEnrollment, EnrollmentAnswer};
+use leasehold_wire::api::route;
+
+use crate::client::Asked;
+use crate::commands::connected::Connected;
+use crate::exit::Exit;
+use crate::failure::UsageError;
+
+const AFTER_HELP: &str = "\
+Examples:
+  leasehold worker enroll                                   a name of chance, 15 minutes
+  leasehold worker enroll --name nas --label site=home --ttl 1h
+  ssh nas \"$(leasehold worker enroll --name nas -q)\"        only the line, run over there at once
+
+Exit codes:
+  0 done · 4 not allowed: enrolling needs an admin token";
+
+/// Allows one machine to become a worker.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Enroll {
+    /// The worker's name [default: one of chance]
+    #[arg(long, value_name = "NAME")]
+    name: Option<WorkerId>,
+
+    /// A label that the worker gets; it weighs more than what the machine says of itself; repeatable
+    #[arg(long, value_name = "KEY=VALUE")]
+    label: Vec<String>,
+
+    /// How long the line works; at most 7d
+    #[arg(long, value_name = "DURATION", default_value_t = limits::ENROLLMENT_TTL)]
+    ttl: Millis,
+
+    #[command(flatten)]
+    connected: Connected,
+}
+
+impl Enroll {
+    pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
+        let labels = labels(&self.label)?;
+        let client = self.connected.client()?;
+        let asked = Asked::json(CreateEnrollment { worker: self.name, labels, ttl: self.ttl }.to_body());
+        let answer: EnrollmentAnswer = client.post(route::ENROLLMENTS, asked).await?;
+        let line = answer.join_line();
+        let output = &self.connected.output;
+        output.one(&answer, line.reveal(), |out| {
+            output.note(&format!(
+                "Paste this on the new machine; it works once, until {}. Then start `leasehold-worker run` there.",
+                self.connected.times.show(answer.expires_at.0)
+            ));
+            writeln!(out, "{}", line.reveal())
+        })?;
+        Ok(Exit::Done)
+    }
+}
+
+fn labels(pairs: &[String]) -> Result<BTreeMap<String, String>, UsageError> {
+    let pair = |text: &String| match text.split_once('=') {
+        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
+        None => Err(UsageError(format!("--label: got `{text}`, write KEY=VALUE, such as site=office"))),
+    };
+    pairs.iter().map(pair).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn labels_are_pairs() {
+        let pairs = ["site=office".to_owned(), "a=b=c".to_owned()];
+        assert_eq!(labels(&pairs).unwrap(), [("site".into(), "office".into()), ("a".into(), "b=c".into())].into());
+        assert!(labels(&["office".to_owned()]).is_err());
+    }
+}

@@ -1,0 +1,122 @@
+//! A control plane in this process: opened, bound, run and drained, the same for `serve` and `up`.
+
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::Context as _;
+use leasehold_core::crypto::ApiToken;
+use leasehold_server::{BindError, Bound, Server, ServerConfig, admin_socket_path};
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+
+use crate::advertise;
+use crate::compose::{Composed, open};
+use crate::data_directory::DataDirectory;
+use crate::system::{SystemClock, SystemEntropy};
+
+/// Where a control plane is asked to listen.
+#[derive(Debug, Clone)]
+pub(crate) struct Listen {
+    /// The operator API.
+    pub api: SocketAddr,
+    /// The worker ingress.
+    pub ingress: SocketAddr,
+    /// The host that others reach it by.
+    pub advertised: Option<String>,
+    /// Whether a busy port gives way to one that is free.
+    pub any_port: bool,
+}
+
+/// A control plane that answers.
+#[derive(Debug)]
+pub(crate) struct Running {
+    /// Where.
+    pub(crate) bound: Bound,
+    /// Its data directory.
+    pub(crate) data: DataDirectory,
+    shutdown: watch::Sender<bool>,
+    tasks: JoinSet<()>,
+    composed: Composed,
+}
+
+/// Opens `data`, binds and begins to answer. `first_token` gets the first admin token of an installation that was made
+/// just now, before anything else can fail: nobody else will ever see it.
+pub(crate) async fn start(
+    data: &Path,
+    listen: &Listen,
+    first_token: impl FnOnce(&DataDirectory, ApiToken) -> anyhow::Result<()>,
+) -> anyhow::Result<Running> {
+    let data = DataDirectory::prepare(data)?;
+    let mut composed = open(&data).await?;
+    let shown = composed.first_token.take().map_or(Ok(()), |token| first_token(&data, token));
+    let bound = match shown {
+        Ok(()) => bind(&composed, &data, listen).await,
+        Err(error) => Err(error),
+    };
+    let server = match bound {
+        Ok(server) => server,
+        Err(error) => {
+            composed.close().await;
+            return Err(error);
+        }
+    };
+    let bound = server.bound();
+    let (shutdown, _) = watch::channel(false);
+    let told = |mut shutdown: watch::Receiver<bool>| async move {
+        // That the sender is gone ends us as well.
+        let _ = shutdown.wait_for(|shutdown| *shutdown).await;
+    };
+    let mut tasks = JoinSet::new();
+    tasks.spawn(server.run(told(shutdown.subscribe())));
+    let control = composed.control.clone();
+    let stop = told(shutdown.subscribe());
+    tasks.spawn(async move { control.run(stop).await });
+    Ok(Running { bound, data, shutdown, tasks, composed })
+}
+
+async fn bind(composed: &Composed, data: &DataDirectory, listen: &Listen) -> anyhow::Result<Server> {
+    let config = |api: SocketAddr, ingress: SocketAddr| ServerConfig {
+        api,
+        ingress,
+        admin_socket: Some(admin_socket_path(data.path())),
+        names: advertise::names(api, listen.advertised.as_deref()),
+        ingress_url: advertise::ingress_url(ingress, listen.advertised.as_deref()),
+        ..ServerConfig::default()
+    };
+    let bind = async |config: ServerConfig| {
+        Server::bind(composed.control.clone(), Arc::new(SystemClock), &SystemEntropy, &config).await
+    };
+    match bind(config(listen.api, listen.ingress)).await {
+        Err(BindError::InUse { .. }) if listen.any_port => {
+            let free = |address: SocketAddr| SocketAddr::new(address.ip(), 0);
+            bind(config(free(listen.api), free(listen.ingress))).await.map_err(anyhow::Error::from)
+        }
+        Err(error @ BindError::InUse { what, .. }) => {
+            let flag = if what.contains("ingress") { "--worker-listen" } else { "--listen" };
+            Err(anyhow::Error::from(error)).context(format!("choose another address with {flag}"))
+        }
+        other => Ok(other?),
+    }
+}
+
+impl Running {
+    /// Ready when a part of it ended although nobody asked: that is a defect. May be dropped and called again.
+    pub(crate) async fn failed(&mut self) -> anyhow::Error {
+        match self.tasks.join_next().await {
+            Some(Err(error)) => anyhow::Error::new(error).context("the control plane stopped by itself"),
+            Some(Ok(())) | None => anyhow::anyhow!("the control plane stopped by itself"),
+        }
+    }
+
+    /// Drains and closes: requests finish, then the store is closed.
+    pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
+        self.shutdown.send_replace(true);
+        let mut stopped = Ok(());
+        while let Some(ended) = self.tasks.join_next().await {
+            stopped = stopped.and(ended);
+        }
+        self.composed.close().await;
+        stopped.context("the control plane did not stop in order")
+    }
+}

@@ -1,0 +1,201 @@
+//! The data directory of a control plane: its database, its master key, its CA certificate, its admin socket.
+//!
+//! Only its owner may enter it. The master key is a file of its own, so that a copy of the database alone opens nothing.
+//! (Control design, *Security*; decisions, *Access on one machine*.)
+
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+
+use leasehold_control::seal::MasterKey;
+use leasehold_core::crypto::ApiToken;
+use leasehold_core::time::Entropy;
+use zeroize::Zeroizing;
+
+/// Why a data directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum DataError {
+    /// It cannot be made or written.
+    #[error("the data directory {} cannot be used: {source}. Name one that you may write with --data", path.display())]
+    Unusable {
+        /// Which file or directory.
+        path: PathBuf,
+        /// What the system said; part of the sentence, so that it stands before the fix.
+        source: io::Error,
+    },
+    /// The master key is not one.
+    #[error("{}: {source}. Put the key back that this data was made with", path.display())]
+    Key {
+        /// Which file.
+        path: PathBuf,
+        /// Why.
+        source: leasehold_control::seal::MasterKeyError,
+    },
+    /// A database without its key.
+    #[error("{} is missing, but the database is there: put the key back that this data was made with", .0.display())]
+    KeyGone(PathBuf),
+}
+
+/// A data directory that exists and belongs to its owner alone.
+#[derive(Debug, Clone)]
+pub(crate) struct DataDirectory {
+    path: PathBuf,
+}
+
+impl DataDirectory {
+    /// Makes `path` if it is not there, closes it to others, and proves that it can be written.
+    pub(crate) fn prepare(path: &Path) -> Result<Self, DataError> {
+        let refused = |source| DataError::Unusable { path: path.to_owned(), source };
+        DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(refused)?;
+        let path = path.canonicalize().map_err(refused)?;
+        let refused = |source| DataError::Unusable { path: path.clone(), source };
+        fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(refused)?;
+        rustix::fs::access(&path, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
+            .map_err(|errno| refused(errno.into()))?;
+        Ok(Self { path })
+    }
+
+    /// Where it is, absolute.
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// The database.
+    pub(crate) fn database(&self) -> PathBuf {
+        self.path.join("leasehold.db")
+    }
+
+    /// The CA's certificate, for remote command lines.
+    pub(crate) fn ca_certificate(&self) -> PathBuf {
+        self.path.join("ca.pem")
+    }
+
+    /// The state directory of the worker that `up` starts.
+    pub(crate) fn worker_state(&self) -> PathBuf {
+        self.path.join("worker")
+    }
+
+    /// What that worker says.
+    pub(crate) fn worker_log(&self) -> PathBuf {
+        self.path.join("worker.log")
+    }
+
+    fn master_key_file(&self) -> PathBuf {
+        self.path.join("master.key")
+    }
+
+    /// The master key; made, and durable before it is used, when there is no database yet.
+    pub(crate) fn master_key(&self, entropy: &dyn Entropy) -> Result<MasterKey, DataError> {
+        let path = self.master_key_file();
+        match fs::read_to_string(&path) {
+            Ok(text) => MasterKey::parse(&text).map_err(|source| DataError::Key { path, source }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound && self.has_installation() => {
+                Err(DataError::KeyGone(path))
+            }
+            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+                let key = MasterKey::new(entropy);
+                self.write_private(&path, key.reveal().as_bytes())
+                    .map_err(|source| DataError::Unusable { path, source })?;
+                Ok(key)
+            }
+            Err(source) => Err(DataError::Unusable { path, source }),
+        }
+    }
+
+    /// The certificate is written once an installation exists, so it tells whether a key was ever used.
+    fn has_installation(&self) -> bool {
+        self.ca_certificate().exists()
+    }
+
+    /// Writes the CA's certificate (DER) as PEM, where it is not there yet or is another.
+    pub(crate) fn write_ca_certificate(&self, der: &[u8]) -> Result<(), DataError> {
+        let path = self.ca_certificate();
+        let pem = pem(der);
+        if fs::read_to_string(&path).is_ok_and(|text| text == pem) {
+            return Ok(());
+        }
+        self.write_private(&path, pem.as_bytes()).map_err(|source| DataError::Unusable { path, source })
+    }
+
+    /// Leaves the first admin token in a file, for a caller who wants to see nothing of ours.
+    pub(crate) fn keep_first_token(&self, token: &ApiToken) -> Result<(), DataError> {
+        let path = self.path.join("first-admin-token");
+        let text = Zeroizing::new(format!("{}\n", *Zeroizing::new(token.reveal())));
+        self.write_private(&path, text.as_bytes()).map_err(|source| DataError::Unusable { path, source })
+    }
+
+    /// A whole file or none: written beside its place, synced, then put there.
+    fn write_private(&self, path: &Path, bytes: &[u8]) -> io::Result<()> {
+        let beside = path.with_extension("new");
+        let mut options = OpenOptions::new();
+        let mut file = options.write(true).create(true).truncate(true).mode(0o600).open(&beside)?;
+        file.write_all(bytes)?;
+        file.sync_all()?;
+        rustix::fs::rename(&beside, path)?;
+        File::open(&self.path)?.sync_all()
+    }
+}
+
+fn pem(der: &[u8]) -> String {
+    let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
+    let base64 = data_encoding::BASE64.encode(der);
+    let mut rest = base64.as_str();
+    while !rest.is_empty() {
+        let (line, after) = rest.split_at(rest.len().min(64));
+        text.push_str(line);
+        text.push('\n');
+        rest = after;
+    }
+    text.push_str("-----END CERTIFICATE-----\n");
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::system::SystemEntropy;
+
+    fn mode(path: &Path) -> u32 {
+        fs::metadata(path).unwrap().permissions().mode() & 0o777
+    }
+
+    #[test]
+    fn the_directory_and_the_key_are_the_owners_alone() {
+        let root = tempfile::tempdir().unwrap();
+        let data = DataDirectory::prepare(&root.path().join("a/b")).unwrap();
+        let key = data.master_key(&SystemEntropy).unwrap();
+        assert_eq!(mode(data.path()), 0o700);
+        assert_eq!(mode(&data.master_key_file()), 0o600);
+        assert_eq!(*data.master_key(&SystemEntropy).unwrap().reveal(), *key.reveal(), "made once");
+    }
+
+    #[test]
+    fn a_file_in_the_directorys_place_is_named_with_the_fix() {
+        let root = tempfile::tempdir().unwrap();
+        let blocked = root.path().join("blocked");
+        fs::write(&blocked, "").unwrap();
+        let told = DataDirectory::prepare(&blocked).unwrap_err().to_string();
+        assert!(told.contains("blocked") && told.contains("--data"), "{told}");
+    }
+
+    #[test]
+    fn a_lost_key_is_never_replaced_by_a_new_one() {
+        let root = tempfile::tempdir().unwrap();
+        let data = DataDirectory::prepare(root.path()).unwrap();
+        data.master_key(&SystemEntropy).unwrap();
+        data.write_ca_certificate(b"a certificate").unwrap();
+        fs::remove_file(data.master_key_file()).unwrap();
+        assert!(matches!(data.master_key(&SystemEntropy), Err(DataError::KeyGone(_))));
+        fs::write(data.master_key_file(), "no key").unwrap();
+        assert!(matches!(data.master_key(&SystemEntropy), Err(DataError::Key { .. })));
+    }
+
+    #[test]
+    fn a_certificate_is_written_as_pem() {
+        assert_eq!(
+            pem(&[0; 60]),
+            format!("-----BEGIN CERTIFICATE-----\n{}\n{}\n-----END CERTIFICATE-----\n", "A".repeat(64), "A".repeat(16))
+        );
+    }
+}

@@ -1,0 +1,194 @@
+//! A run's output on our own streams: byte for byte, stdout to stdout and stderr to stderr, across broken connections.
+
+use leasehold_wire::api::log::{End, LogEvent, OutputStream};
+use leasehold_wire::api::route;
+use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+
+use crate::client::{Client, RequestError};
+use crate::output::OutputArgs;
+use crate::waiting::{Reconnect, cut_off};
+
+/// Whose output, and how much of it.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Wanted<'a> {
+    /// The run, as typed or as it was submitted.
+    pub run: &'a str,
+    /// One attempt; otherwise the latest and those that follow it.
+    pub attempt: Option<u64>,
+    /// Until its end, and not only what is there.
+    pub follow: bool,
+}
+
+impl Wanted<'_> {
+    fn path(&self) -> String {
+        let mut path = format!("{}?follow={}", route::of_run(route::RUN_LOG, self.run), self.follow);
+        if let Some(attempt) = self.attempt {
+            path.extend(["&attempt=", &attempt.to_string()]);
+        }
+        path
+    }
+}
+
+/// Copies the output of a run to ours, and answers its end.
+pub(crate) async fn output(client: &Client, wanted: Wanted<'_>, notes: &OutputArgs) -> anyhow::Result<End> {
+    let mut streams = Streams { stdout: tokio::io::stdout(), stderr: tokio::io::stderr() };
+    copy(client, wanted, notes, &mut streams).await
+}
+
+/// Where output goes.
+struct Streams<O, E> {
+    stdout: O,
+    stderr: E,
+}
+
+async fn copy(
+    client: &Client,
+    wanted: Wanted<'_>,
+    notes: &OutputArgs,
+    streams: &mut Streams<impl AsyncWrite + Unpin, impl AsyncWrite + Unpin>,
+) -> anyhow::Result<End> {
+    let mut reconnect = Reconnect::default();
+    let mut after = None;
+    loop {
+        let error = match client.events(&wanted.path(), after.clone()).await {
+            Ok(mut stream) => loop {
+                match stream.next().await {
+                    Ok(Some(event)) => {
+                        reconnect.progress();
+                        let told = LogEvent::parse(&event.kind, &event.data);
+                        let told = told.map_err(|error| client.not_understood(&error))?;
+                        if let Some(LogEvent::End(end)) = told {
+                            return Ok(end);
+                        }
+                        if let Some(told) = told {
+                            streams.show(client, told, notes).await?;
+                        }
+                        // Only now is it behind us: what was not written is asked for again.
+                        if event.id.is_some() {
+                            after = event.id;
+                        }
+                    }
+                    Ok(None) => break cut_off(client),
+                    Err(error) => break error,
+                }
+            },
+            Err(error) => error,
+        };
+        reconnect.after(error, notes).await?;
+    }
+}
+
+impl<O: AsyncWrite + Unpin, E: AsyncWrite + Unpin> Streams<O, E> {
+    async fn show(&mut self, client: &Client, event: LogEvent, notes: &OutputArgs) -> anyhow::Result<()> {
+        match event {
+            LogEvent::Output(output) => {
+                let stream = output.stream;
+                let bytes = output.into_bytes().ok_or_else(|| RequestError::Answer {
+                    target: client.target().to_string(),
+                    reason: "output that is neither text nor base64".to_owned(),
+                })?;
+                match stream {
+                    OutputStream::Stdout => write(&mut self.stdout, &bytes).await?,
+                    OutputStream::Stderr => write(&mut self.stderr, &bytes).await?,
+                }
+            }
+            LogEvent::Attempt(attempt) if attempt.number > 1 => {
+                notes.note(&format!("attempt {} begins", attempt.number));
+            }
+            LogEvent::Cut(cut) => {
+                let why =
+                    if cut.reason == "quota" { "the log reached its limit" } else { "the worker could not write it" };
+                notes.note(&format!(
+                    "{} bytes of output are missing here: {why}",
+                    cut.stdout.saturating_add(cut.stderr)
+                ));
+            }
+            LogEvent::Attempt(_) | LogEvent::End(_) => {}
+        }
+        Ok(())
+    }
+}
+
+async fn write(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
+    to.write_all(bytes).await?;
+    // Live: a reader sees it now, whatever comes later.
+    to.flush().await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::output::Format;
+    use crate::scripted_server::{answer, serve};
+    use crate::target::Target;
+
+    #[tokio::test]
+    async fn each_stream_gets_its_own_bytes() {
+        let client = Client::new(Target::Socket("nowhere".into())).unwrap();
+        let notes = OutputArgs { output: Format::Table, quiet: true };
+        let mut streams = Streams { stdout: Vec::new(), stderr: Vec::new() };
+        let at = leasehold_core::time::UtcMillis::new(0).into();
+        for (stream, bytes) in [
+            (OutputStream::Stdout, b"out \xff\n".to_vec()),
+            (OutputStream::Stderr, b"err".to_vec()),
+            (OutputStream::Stdout, b"more".to_vec()),
+        ] {
+            let event = LogEvent::Output(leasehold_wire::api::log::Output::new(stream, at, bytes));
+            // As it crosses: through its JSON form.
+            let event = LogEvent::parse(event.name(), &event.data()).unwrap().unwrap();
+            streams.show(&client, event, &notes).await.unwrap();
+        }
+        assert_eq!(streams.stdout, b"out \xff\nmore");
+        assert_eq!(streams.stderr, b"err");
+    }
+
+    #[tokio::test]
+    async fn a_broken_connection_loses_and_repeats_nothing() {
+        let event = |id: &str, name: &str, data: &str| format!("id: {id}\nevent: {name}\ndata: {data}\n\n");
+        let out = |text: &str| format!(r#"{{"stream":"stdout","at":"2026-01-31T03:00:00Z","text":"{text}"}}"#);
+        let end = r#"{"run_state":"succeeded","log":{"state":"complete","received":44,"length":44}}"#;
+        let cut = event("1:30", "output", &out("two"));
+        let script = [
+            // The second event is cut off in its middle: it counts as not read.
+            event("1:15", "output", &out("one ")) + &cut[..cut.len() / 2],
+            event("1:30", "output", &out("two "))
+                + &event("1:44", "output", &out("three"))
+                + &event("1:44", "end", end),
+        ];
+        let script = script.iter().map(|body| answer("200 OK", "text/event-stream", body)).collect();
+        let directory = tempfile::tempdir().unwrap();
+        let (client, served) = serve(directory.path(), script);
+        let notes = OutputArgs { output: Format::Table, quiet: true };
+        let mut streams = Streams { stdout: Vec::new(), stderr: Vec::new() };
+        let wanted = Wanted { run: "0190", attempt: None, follow: true };
+
+        let end = copy(&client, wanted, &notes, &mut streams).await.unwrap();
+        assert_eq!(end.run_state, leasehold_core::run::RunState::Succeeded);
+        assert_eq!(String::from_utf8(streams.stdout).unwrap(), "one two three");
+        let requests = served.await.unwrap();
+        assert!(!requests[0].contains("last-event-id"), "{}", requests[0]);
+        assert!(requests[1].contains("last-event-id: 1:15\r\n"), "{}", requests[1]);
+    }
+
+    #[tokio::test]
+    async fn a_run_that_is_not_there_is_no_broken_connection() {
+        let problem = serde_json::to_string(&leasehold_wire::api::problem::Problem::new(
+            leasehold_wire::api::problem::ProblemCode::NotFound,
+            "there is no run `0190`",
+        ));
+        let script = vec![answer("404 Not Found", "application/problem+json", &problem.unwrap())];
+        let directory = tempfile::tempdir().unwrap();
+        let (client, _served) = serve(directory.path(), script);
+        let notes = OutputArgs { output: Format::Table, quiet: true };
+        let wanted = Wanted { run: "0190", attempt: None, follow: true };
+        let error = output(&client, wanted, &notes).await.unwrap_err();
+        assert_eq!(crate::failure::exit(&error), crate::exit::Exit::NotFound);
+        assert_eq!(error.to_string(), "there is no run `0190`");
+    }
+
+    #[test]
+    fn what_is_asked_for_stands_in_the_path() {
+        let wanted = Wanted { run: "0190", attempt: Some(2), follow: true };
+        assert_eq!(wanted.path(), "/api/v1/runs/0190/log?follow=true&attempt=2");
+    }
+}

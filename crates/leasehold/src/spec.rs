@@ -1,0 +1,223 @@
+//! A specification file: TOML in, a revision out, and every mistake with its file, line and column.
+//!
+//! The shape itself is read by `core`; this module only turns TOML into the value that `core` reads, and a mistake's path
+//! back into the place where a person wrote it. (Product, *A task file*.)
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+
+use leasehold_core::canonical::Value;
+use leasehold_core::limits;
+use leasehold_core::shape::ShapeError;
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// A specification as a value, with the place of every field.
+#[derive(Debug)]
+pub(crate) struct Spec {
+    file: PathBuf,
+    text: String,
+    value: Value,
+    places: BTreeMap<String, Range<usize>>,
+}
+
+/// One mistake in a specification file.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Mistake {
+    /// The file, or `-` for standard input.
+    pub file: PathBuf,
+    /// Counted from 1.
+    pub line: usize,
+    /// Counted from 1, in characters.
+    pub column: usize,
+    /// What is wrong, what is allowed and what to do.
+    pub message: String,
+}
+
+impl fmt::Display for Mistake {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}:{}: {}", self.file.display(), self.line, self.column, self.message)
+    }
+}
+
+/// Why a specification cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum SpecError {
+    /// The file cannot be read.
+    #[error("cannot read {}: {source}", file.display())]
+    Read {
+        /// Which file.
+        file: PathBuf,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// The file is larger than any revision may be.
+    #[error("{} is larger than {limit} bytes, the most that a specification may be", file.display())]
+    TooLarge {
+        /// Which file.
+        file: PathBuf,
+        /// The limit.
+        limit: usize,
+    },
+    /// The file says something that is not allowed.
+    #[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))]
+    Mistakes(Vec<Mistake>),
+}
+
+impl Spec {
+    /// Reads `file`, or standard input when it is `-`.
+    pub(crate) fn read(file: &Path) -> Result<Self, SpecError> {
+        let refused = |source| SpecError::Read { file: file.to_owned(), source };
+        let text = if file.as_os_str() == "-" {
+            std::io::read_to_string(std::io::stdin().lock()).map_err(refused)?
+        } else {
+            std::fs::read_to_string(file).map_err(refused)?
+        };
+        Self::parse(file, text)
+    }
+
+    /// Reads the text of `file`.
+    pub(crate) fn parse(file: &Path, text: String) -> Result<Self, SpecError> {
+        if text.len() > limits::REVISION_BODY {
+            return Err(SpecError::TooLarge { file: file.to_owned(), limit: limits::REVISION_BODY });
+        }
+        let mut places = BTreeMap::new();
+        let read = match DeTable::parse(&text) {
+            Ok(table) => {
+                let span = table.span();
+                convert(&Spanned::new(span, DeValue::Table(table.into_inner())), String::new(), &mut places)
+            }
+            Err(error) => Err((error.span().unwrap_or(0..0), error.message().to_owned())),
+        };
+        match read {
+            Ok(value) => Ok(Self { file: file.to_owned(), text, value, places }),
+            Err((span, message)) => {
+                let (line, column) = position(&text, span.start);
+                Err(SpecError::Mistakes(vec![Mistake { file: file.to_owned(), line, column, message }]))
+            }
+        }
+    }
+
+    /// The value for `core` to read.
+    pub(crate) fn value(&self) -> &Value {
+        &self.value
+    }
+
+    /// The mistakes that `core` found, each at its place in the file.
+    pub(crate) fn locate(&self, errors: &[ShapeError]) -> SpecError {
+        SpecError::Mistakes(errors.iter().map(|error| self.mistake(error)).collect())
+    }
+
+    fn mistake(&self, error: &ShapeError) -> Mistake {
+        let mut path = error.path.as_str();
+        // A missing field stands nowhere: show the table that it is missing from.
+        let start = loop {
+            if let Some(place) = self.places.get(path) {
+                break place.start;
+            }
+            match path.rfind(['.', '[']) {
+                Some(end) => path = &path[..end],
+                None => break 0,
+            }
+        };
+        let (line, column) = position(&self.text, start);
+        Mistake { file: self.file.clone(), line, column, message: error.to_string() }
+    }
+}
+
+type Refused = (Range<usize>, String);
+
+fn convert(
+    value: &Spanned<DeValue<'_>>,
+    path: String,
+    places: &mut BTreeMap<String, Range<usize>>,
+) -> Result<Value, Refused> {
+    let span = value.span();
+    let refused = |message: &str| Err((span.clone(), message.to_owned()));
+    let converted = match value.get_ref() {
+        DeValue::String(text) => Value::Text(text.clone().into_owned()),
+        DeValue::Boolean(flag) => Value::Bool(*flag),
+        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+            Ok(number) => Value::Int(number),
+            Err(_) => return refused("this number is larger than any that is allowed"),
+        },
+        // Numbers with a fraction have one exact spelling as text, such as `limits.cpu = 1.5`.
+        DeValue::Float(number) => Value::Text(number.as_str().to_owned()),
+        DeValue::Datetime(_) => return refused("dates are not used here: write a text in quotes"),
+        DeValue::Array(items) => {
+            let mut list = Vec::new();
+            for (at, item) in items.iter().enumerate() {
+                list.push(convert(item, format!("{path}[{at}]"), places)?);
+            }
+            Value::List(list)
+        }
+        DeValue::Table(table) => {
+            let mut map = BTreeMap::new();
+            for (key, item) in table {
+                let name: &str = key.get_ref();
+                let inner = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
+                places.insert(inner.clone(), key.span());
+                map.insert(name.to_owned(), convert(item, inner, places)?);
+            }
+            Value::Map(map)
+        }
+    };
+    places.entry(path).or_insert(span);
+    Ok(converted)
+}
+
+/// Line and column of a byte, both from 1.
+fn position(text: &str, at: usize) -> (usize, usize) {
+    let before = text.get(..at).unwrap_or(text);
+    let line = before.matches('\n').count() + 1;
+    let column = before.rsplit('\n').next().unwrap_or("").chars().count() + 1;
+    (line, column)
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::revision::Revision;
+
+    use super::*;
+
+    fn mistakes(text: &str) -> Vec<String> {
+        let told = |error: SpecError| error.to_string().lines().map(str::to_owned).collect();
+        match Spec::parse(Path::new("job.toml"), text.to_owned()) {
+            Err(error) => told(error),
+            Ok(spec) => match Revision::from_value(spec.value()) {
+                Ok(_) => Vec::new(),
+                Err(errors) => told(spec.locate(&errors)),
+            },
+        }
+    }
+
+    #[test]
+    fn a_whole_specification_is_read() {
+        let text = "[command]\nargv = ['true']\n[limits]\ncpu = 1.5\ntimeout = '10m'\n[[placement.prefer]]\nlabel = 'disk=ssd'\nweight = 10\n";
+        assert_eq!(mistakes(text), Vec::<String>::new());
+    }
+
+    #[test]
+    fn an_unknown_key_names_its_place_and_the_nearest_key() {
+        let told = mistakes("[command]\nargv = ['true']\n\n[limits]\n  timeot = '10m'\n");
+        assert_eq!(told.len(), 1, "{told:?}");
+        assert!(told[0].starts_with("job.toml:5:3: "), "{told:?}");
+        assert!(told[0].contains("timeout"), "{told:?}");
+    }
+
+    #[test]
+    fn several_mistakes_are_told_at_once() {
+        let told = mistakes("priority = 1000\n[command]\nargv = ['true']\n[retry]\nmax_attempts = 'x'\n");
+        assert_eq!(told.len(), 2, "{told:?}");
+        assert!(told.iter().any(|line| line.starts_with("job.toml:1:1: ")), "{told:?}");
+        assert!(told.iter().any(|line| line.starts_with("job.toml:5:1: ")), "{told:?}");
+    }
+
+    #[test]
+    fn broken_toml_names_its_place() {
+        let told = mistakes("[command]\nargv = ['true'\n");
+        assert!(told[0].starts_with("job.toml:"), "{told:?}");
+    }
+}

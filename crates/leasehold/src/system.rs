@@ -1,0 +1,41 @@
+//! The machine's clocks and randomness: the only place of this binary that reads them.
+
+use leasehold_core::time::{BootInstant, Clock, Entropy, UtcMillis};
+use rustix::rand::{GetRandomFlags, getrandom};
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// The machine's clocks.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SystemClock;
+
+impl Clock for SystemClock {
+    fn utc(&self) -> UtcMillis {
+        UtcMillis::new(millis(clock_gettime(ClockId::Realtime)))
+    }
+
+    fn boot(&self) -> BootInstant {
+        BootInstant::new(millis(clock_gettime(ClockId::Boottime)))
+    }
+}
+
+fn millis(time: Timespec) -> i64 {
+    time.tv_sec.saturating_mul(1000).saturating_add(time.tv_nsec / 1_000_000)
+}
+
+/// The operating system's randomness.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct SystemEntropy;
+
+impl Entropy for SystemEntropy {
+    /// Without randomness no key and no token can be made, so a kernel that refuses it ends the process.
+    fn fill(&self, bytes: &mut [u8]) {
+        let mut filled = 0;
+        while filled < bytes.len() {
+            match getrandom(&mut bytes[filled..], GetRandomFlags::empty()) {
+                Ok(count) => filled += count,
+                Err(rustix::io::Errno::INTR) => {}
+                Err(error) => panic!("the kernel gives no randomness: {error}"),
+            }
+        }
+    }
+}

@@ -1,0 +1,34 @@
+//! `POST /api/v1/enrollments`: allows one machine to become a worker. The one answer that holds a token.
+
+use axum::extract::State;
+use axum::http::StatusCode;
+use leasehold_control::enroll::Invite;
+use leasehold_core::limits;
+use leasehold_wire::api::enrollment::{CreateEnrollment, EnrollmentAnswer};
+use leasehold_wire::api::secret::SecretText;
+
+use super::Api;
+use super::access::By;
+use super::answer::{Answered, Json};
+use super::request::JsonBody;
+
+pub(super) async fn create(
+    State(api): State<Api>,
+    By(caller): By,
+    JsonBody(body): JsonBody<{ limits::JSON_BODY }>,
+) -> Answered<EnrollmentAnswer> {
+    let CreateEnrollment { worker, labels, ttl } = CreateEnrollment::parse(&body)?;
+    let invite = Invite { worker, labels: labels.clone(), ttl: Some(ttl) };
+    let enrollment = api.control.create_enrollment(&caller, invite).await?;
+    Ok(Json(
+        StatusCode::CREATED,
+        EnrollmentAnswer {
+            id: enrollment.id,
+            worker: enrollment.worker,
+            labels,
+            expires_at: enrollment.expires_at.into(),
+            ingress: api.ingress_url.to_string(),
+            token: SecretText::new(enrollment.token.reveal()),
+        },
+    ))
+}

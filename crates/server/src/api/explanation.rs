@@ -1,0 +1,19 @@
+//! `GET /api/v1/runs/{run}/explanation`: why the run is still pending, per worker.
+
+use axum::extract::State;
+use leasehold_wire::api::explanation::{Explanation, RunExplanation};
+
+use super::Api;
+use super::answer::{Answered, Json};
+use super::query::Query;
+use super::request::AtRun;
+
+pub(super) async fn explanation(State(api): State<Api>, AtRun(run): AtRun, query: Query) -> Answered<RunExplanation> {
+    query.only(&[])?;
+    let found = api.control.explain(run).await?;
+    Ok(Json::ok(RunExplanation {
+        run_id: run,
+        state: found.run.run.state,
+        explanation: found.explanation.as_ref().map(|why| Explanation::new(why, found.truncated)),
+    }))
+}

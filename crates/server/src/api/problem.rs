@@ -1,0 +1,165 @@
+//! The one mapping from what went wrong to what an operator is told: status, stable code, problem+json.
+//!
+//! Two messages: the operator's names field, got, allowed and fix; the store's own words go to the log alone.
+
+use axum::body::Body;
+use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
+use axum::http::{HeaderValue, StatusCode};
+use axum::response::{IntoResponse, Response};
+use leasehold_control::error::{Denied, ServiceError};
+use leasehold_core::cancel::CancelRefused;
+use leasehold_core::role::Role;
+use leasehold_core::shape::{ShapeError, ShapeErrorKind};
+use leasehold_core::time::Millis;
+use leasehold_wire::api::problem::{Problem, ProblemCode};
+use leasehold_wire::v1::problem::CONTENT_TYPE as PROBLEM_JSON;
+
+use crate::body::BodyError;
+
+/// When to ask again what the store could not do now.
+const AGAIN: Millis = Millis::from_secs(1);
+
+/// An operator's request that was not done.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct ApiError(Box<Problem>);
+
+impl ApiError {
+    /// A problem with its code and its sentence.
+    pub(super) fn new(code: ProblemCode, detail: impl Into<String>) -> Self {
+        Self(Box::new(Problem::new(code, detail)))
+    }
+
+    /// Several mistakes in the fields of a request.
+    pub(super) fn fields(errors: &[ShapeError]) -> Self {
+        Self(Box::new(Problem::of_shape(errors)))
+    }
+
+    /// One value that is not allowed.
+    pub(super) fn field(path: &str, got: impl AsRef<str>, allowed: impl Into<String>) -> Self {
+        Self::fields(&[ShapeError::new(path, ShapeErrorKind::Value, got, allowed)])
+    }
+
+    /// Nobody knows who asks.
+    pub(super) fn unauthenticated(detail: &str) -> Self {
+        let fix = "make a token with an admin's help, or use the command line on the control plane's own machine";
+        Self(Box::new(Problem::new(ProblemCode::Unauthenticated, detail).fix(fix)))
+    }
+
+    /// Who asks is known, and may not.
+    pub(super) fn forbidden(role: Role, needed: Role) -> Self {
+        let detail = format!("this token's role is {role}; this needs {needed}");
+        Self(Box::new(Problem::new(ProblemCode::Forbidden, detail).fix(format!("use a token of role {needed}"))))
+    }
+
+    fn again(code: ProblemCode, detail: &str) -> Self {
+        Self(Box::new(Problem { retry_after_ms: Some(AGAIN.get()), ..Problem::new(code, detail) }))
+    }
+
+    fn fix(self, fix: &str) -> Self {
+        Self(Box::new(self.0.fix(fix)))
+    }
+}
+
+impl From<BodyError> for ApiError {
+    fn from(error: BodyError) -> Self {
+        match error {
+            BodyError::TooLarge(limit) => Self::fields(&[ShapeError::new(
+                "",
+                ShapeErrorKind::Limit,
+                "a larger body",
+                format!("at most {limit} bytes"),
+            )]),
+            BodyError::TooSlow | BodyError::Broken => Self::again(ProblemCode::Overloaded, &error.to_string()),
+        }
+    }
+}
+
+impl From<Vec<ShapeError>> for ApiError {
+    fn from(errors: Vec<ShapeError>) -> Self {
+        Self::fields(&errors)
+    }
+}
+
+impl From<Denied> for ApiError {
+    fn from(denied: Denied) -> Self {
+        let detail = denied.to_string();
+        match denied {
+            Denied::NotFound { .. } => Self::new(ProblemCode::NotFound, detail),
+            Denied::Ambiguous { .. } => Self::new(ProblemCode::Ambiguous, detail),
+            Denied::Invalid { field, got, allowed } => Self::field(&field, got, allowed),
+            Denied::KeyReused => Self::new(ProblemCode::KeyReused, detail).fix("send a new key with a new request"),
+            Denied::Cancel(CancelRefused::AlreadyEnded(_)) => Self::new(ProblemCode::AlreadyEnded, detail),
+            Denied::Cancel(CancelRefused::Lost) => Self::new(ProblemCode::RunLost, detail)
+                .fix("wait for evidence, or close the question: retry, mark-failed or mark-succeeded"),
+        }
+    }
+}
+
+impl From<ServiceError<Denied>> for ApiError {
+    fn from(error: ServiceError<Denied>) -> Self {
+        match error {
+            ServiceError::Refused(denied) => denied.into(),
+            ServiceError::NotDone { reason } => {
+                tracing::warn!(reason, "an operator's request was not done");
+                Self::again(ProblemCode::Overloaded, "it was not done: send the same request again")
+            }
+            ServiceError::Unknown { reason } => {
+                tracing::warn!(reason, "whether an operator's request was done is unknown");
+                let detail =
+                    "whether it was done is not known: send the same request, with the same idempotency key, again";
+                Self::again(ProblemCode::UnknownOutcome, detail)
+            }
+            ServiceError::Damaged { reason } => {
+                tracing::error!(reason, "a stored row is damaged");
+                Self::new(ProblemCode::Damaged, "a stored row contradicts its own rules; nothing was done")
+                    .fix("the control plane's log says which row")
+            }
+        }
+    }
+}
+
+impl IntoResponse for ApiError {
+    fn into_response(self) -> Response {
+        let Self(problem) = self;
+        let status = StatusCode::from_u16(problem.status).unwrap_or(StatusCode::INTERNAL_SERVER_ERROR);
+        let mut response = Response::new(Body::from(super::answer::to_json(&*problem)));
+        *response.status_mut() = status;
+        let headers = response.headers_mut();
+        headers.insert(CONTENT_TYPE, HeaderValue::from_static(PROBLEM_JSON));
+        if let Some(after) = problem.retry_after_ms {
+            headers.insert(RETRY_AFTER, HeaderValue::from(after.div_ceil(1000)));
+        }
+        if status == StatusCode::UNAUTHORIZED {
+            headers.insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer realm=\"leasehold\""));
+        }
+        response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_stores_own_words_reach_no_operator() {
+        let errors = [
+            (ServiceError::NotDone { reason: "row 7 of /var/db".to_owned() }, ProblemCode::Overloaded),
+            (ServiceError::Unknown { reason: "row 7 of /var/db".to_owned() }, ProblemCode::UnknownOutcome),
+            (ServiceError::Damaged { reason: "row 7 of /var/db".to_owned() }, ProblemCode::Damaged),
+        ];
+        for (error, code) in errors {
+            let ApiError(problem) = error.into();
+            assert_eq!(problem.code, code);
+            assert!(!problem.detail.contains("row 7"), "{}", problem.detail);
+        }
+    }
+
+    #[test]
+    fn every_problem_is_sent_with_the_status_of_its_code() {
+        for &code in ProblemCode::ALL {
+            let response = ApiError::new(code, "why").into_response();
+            assert_eq!(response.status().as_u16(), code.status(), "{}", code.as_str());
+            assert_eq!(response.headers()[CONTENT_TYPE], "application/problem+json");
+        }
+    }
+}

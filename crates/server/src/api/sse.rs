@@ -1,0 +1,46 @@
+//! Server-sent events: one event after another until there are no more, with an id to come back with.
+
+use std::convert::Infallible;
+use std::time::Duration;
+
+use axum::http::HeaderMap;
+use axum::response::sse::{Event, KeepAlive, Sse};
+use axum::response::{IntoResponse as _, Response};
+use futures_util::stream;
+
+use super::problem::ApiError;
+use crate::drain::Drain;
+
+/// So that neither a proxy nor a half-open connection goes unnoticed.
+const KEEP_ALIVE: Duration = Duration::from_secs(15);
+
+/// Where a stream's events come from.
+pub(super) trait Source: Send + 'static {
+    /// The next event; none ends the stream.
+    fn next(&mut self) -> impl Future<Output = Option<Event>> + Send;
+}
+
+/// The stream of a source, which the drain ends, too: a client comes back with the last id that it saw.
+pub(super) fn respond(source: impl Source, drain: Drain) -> Response {
+    let events = stream::unfold((source, drain), |(mut source, drain)| async move {
+        let event = tokio::select! {
+            biased;
+            () = drain.begun() => None,
+            event = source.next() => event,
+        };
+        Some((Ok::<_, Infallible>(event?), (source, drain)))
+    });
+    Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
+}
+
+/// The id of the last event that a client saw.
+pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
+    match headers.get("last-event-id") {
+        None => Ok(None),
+        Some(value) => match value.to_str() {
+            Ok("") => Ok(None),
+            Ok(text) => Ok(Some(text)),
+            Err(_) => Err(ApiError::field("Last-Event-ID", "bytes", "the id of an event of this stream")),
+        },
+    }
+}

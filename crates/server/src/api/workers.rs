@@ -1,0 +1,30 @@
+//! Workers: listed and shown.
+
+use axum::extract::State;
+use leasehold_wire::api::page::Page;
+use leasehold_wire::api::worker::{WorkerDetail, WorkerItem};
+
+use super::Api;
+use super::answer::{Answered, Json};
+use super::query::Query;
+use super::request::AtWorker;
+
+/// `GET /api/v1/workers`: in the order of their names.
+pub(super) async fn list(State(api): State<Api>, query: Query) -> Answered<Page<WorkerItem>> {
+    let query = query.only(&["after", "limit"])?;
+    let limit = query.limit()?;
+    let workers = api.control.workers(query.one("after")?, limit).await?;
+    let next = workers.last().filter(|_| workers.len() == limit).map(|last| last.worker.id.to_string());
+    let items = workers
+        .iter()
+        .map(|found| WorkerItem::new(&found.worker, found.session.as_ref(), found.active.len(), found.now.lease))
+        .collect();
+    Ok(Json::ok(Page { items, next }))
+}
+
+/// `GET /api/v1/workers/{worker}`.
+pub(super) async fn get(State(api): State<Api>, AtWorker(worker): AtWorker, query: Query) -> Answered<WorkerDetail> {
+    query.only(&[])?;
+    let found = api.control.worker(&worker).await?;
+    Ok(Json::ok(WorkerDetail::new(&found.worker, found.session.as_ref(), &found.active, found.now.lease)))
+}

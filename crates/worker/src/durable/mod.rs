@@ -1,0 +1,431 @@
+//! The only place of the worker that links, renames or syncs a file.
+//!
+//! Everything goes through the descriptor of one private directory ([`Dir`], 0700, our own), never through a path:
+//! a directory that is moved or replaced is noticed, not followed. Four ways to write, each named for what survives:
+//!
+//! - [`Dir::publish`]: a first version; never replaces, survives a power cut once it returned.
+//! - [`Dir::replace`]: a new version of a file; the old one or the new one is there afterwards, never a mixture.
+//! - [`Dir::latch`]: a one-way latch within this boot; exactly one side ever creates the name. Not synced.
+//! - [`Dir::prepare`] and [`Prepared::commit`]: a file whose space is reserved before it is needed.
+//!
+//! Every step is a fault point (see [`fault`]), so that a test can kill the process or fill the disk there.
+//! (Worker design, *Inbox* and *The decidable spawn barrier*.)
+
+pub mod fault;
+
+use std::fs::File;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::FileExt;
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags};
+use rustix::io::Errno;
+
+use fault::{FaultPoint, Side, Step};
+
+const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
+const PRIVATE_DIR: Mode = Mode::RWXU;
+
+/// Why a durable file or directory cannot be used.
+#[derive(Debug, thiserror::Error)]
+pub enum DurableError {
+    /// The operating system refused.
+    #[error("{name}: {source}")]
+    Io {
+        /// Which file or directory.
+        name: String,
+        /// Why.
+        source: io::Error,
+    },
+    /// The name is taken; nothing was written.
+    #[error("{0} exists already")]
+    Exists(String),
+    /// Somebody else's, readable by others, not a plain file, or too large.
+    #[error("{name} is refused: {why}")]
+    Unsafe {
+        /// Which file or directory.
+        name: String,
+        /// What is wrong with it.
+        why: String,
+    },
+}
+
+impl DurableError {
+    /// Whether a disk or a quota was full.
+    pub fn is_no_space(&self) -> bool {
+        matches!(self, Self::Io { source, .. }
+            if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
+    }
+}
+
+fn named<E: Into<io::Error>>(name: &str) -> impl FnOnce(E) -> DurableError {
+    let name = name.to_owned();
+    |source| DurableError::Io { name, source: source.into() }
+}
+
+/// Which side won a one-way latch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Latched {
+    /// This call created the name.
+    Won,
+    /// The name was there already; nothing was changed.
+    Taken,
+}
+
+/// Whether an update's name must survive a power cut, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum SyncDir {
+    /// Sync the directory.
+    Yes,
+    /// Falling back to the version before is harmless.
+    No,
+}
+
+/// A private directory of ours, held by its descriptor.
+#[derive(Debug)]
+pub struct Dir {
+    fd: OwnedFd,
+    path: PathBuf,
+}
+
+impl Dir {
+    /// Creates the directory (0700) where it is missing, then opens it. Its parent must exist.
+    pub fn create(path: &Path) -> Result<Self, DurableError> {
+        match fs::mkdir(path, PRIVATE_DIR) {
+            Ok(()) | Err(Errno::EXIST) => Self::open(path),
+            Err(errno) => Err(named(&path.display().to_string())(errno)),
+        }
+    }
+
+    /// Opens an existing directory; refuses a symbolic link, another owner and any access for others.
+    pub fn open(path: &Path) -> Result<Self, DurableError> {
+        let name = path.display().to_string();
+        let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
+        let fd = fs::open(path, flags, Mode::empty()).map_err(named(&name))?;
+        let stat = fs::fstat(&fd).map_err(named(&name))?;
+        private(&name, stat.st_uid, stat.st_mode)?;
+        Ok(Self { fd, path: path.to_owned() })
+    }
+
+    /// Where it was opened; for messages and for what needs a path (a job's working directory).
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+
+    /// Its descriptor.
+    pub fn fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+
+    /// A second hold on the same open directory.
+    pub fn try_clone(&self) -> io::Result<Self> {
+        Ok(Self { fd: self.fd.try_clone()?, path: self.path.clone() })
+    }
+
+    /// Writes `name` for the first time: temporary file, fsync, link without replacing, fsync of the directory.
+    pub fn publish(&self, what: &'static str, name: &str, bytes: &[u8]) -> Result<(), DurableError> {
+        let temporary = format!("{name}.new");
+        self.write_temporary(what, &temporary, bytes, true)?;
+        let linked = at(what, Step::Link, name, || {
+            fs::linkat(&self.fd, &temporary, &self.fd, name, AtFlags::empty()).map_err(io::Error::from)
+        });
+        // Gone in either case: a temporary name has no meaning after its link.
+        let _ = fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
+        match linked {
+            Err(DurableError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
+                Err(DurableError::Exists(name.to_owned()))
+            }
+            linked => linked.and_then(|()| self.sync(what)),
+        }
+    }
+
+    /// Writes the next version of `name`: temporary file, fsync, rename.
+    pub fn replace(&self, what: &'static str, name: &str, bytes: &[u8], sync: SyncDir) -> Result<(), DurableError> {
+        let temporary = format!("{name}.new");
+        self.write_temporary(what, &temporary, bytes, true)?;
+        self.rename(what, &temporary, name)?;
+        match sync {
+            SyncDir::Yes => self.sync(what),
+            SyncDir::No => Ok(()),
+        }
+    }
+
+    /// Creates `name` with `bytes` unless it exists: of all callers in this boot exactly one wins. The name appears
+    /// with its whole content. `side` keeps the temporary files of two racing sides apart. Not synced: a latch
+    /// decides within a boot, where the page cache is the truth.
+    pub fn latch(&self, what: &'static str, name: &str, side: &str, bytes: &[u8]) -> Result<Latched, DurableError> {
+        let temporary = format!("{name}.{side}");
+        self.write_temporary(what, &temporary, bytes, false)?;
+        let linked = at(what, Step::Link, name, || {
+            fs::linkat(&self.fd, &temporary, &self.fd, name, AtFlags::empty()).map_err(io::Error::from)
+        });
+        let _ = fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
+        match linked {
+            Ok(()) => Ok(Latched::Won),
+            Err(DurableError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => Ok(Latched::Taken),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Reserves `size` bytes for a file that will become `name`, so that a disk that fills up cannot stop it.
+    pub fn prepare(&self, what: &'static str, name: &str, size: usize) -> Result<Prepared, DurableError> {
+        let temporary = format!("{name}.new");
+        let file = self.create_temporary(&temporary)?;
+        at(what, Step::Reserve, name, || {
+            let length = u64::try_from(size).unwrap_or(u64::MAX);
+            match fs::fallocate(&file, FallocateFlags::empty(), 0, length) {
+                // Not every file system reserves; written zeros take the space as well.
+                Err(Errno::OPNOTSUPP) => file.write_all_at(&vec![0; size], 0),
+                reserved => reserved.map_err(io::Error::from),
+            }
+        })?;
+        Ok(Prepared { file, what, temporary, name: name.to_owned(), size })
+    }
+
+    /// Reads a whole file of ours, `None` if there is none. Refuses a link, another owner, access for others and
+    /// more than `limit` bytes.
+    pub fn read(&self, name: &str, limit: usize) -> Result<Option<Vec<u8>>, DurableError> {
+        let flags = OFlags::RDONLY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        let mut file = match fs::openat(&self.fd, name, flags, Mode::empty()) {
+            Ok(fd) => File::from(fd),
+            Err(Errno::NOENT) => return Ok(None),
+            Err(errno) => return Err(named(name)(errno)),
+        };
+        let stat = fs::fstat(&file).map_err(named(name))?;
+        private(name, stat.st_uid, stat.st_mode)?;
+        if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
+            return Err(DurableError::Unsafe { name: name.to_owned(), why: "not a plain file".to_owned() });
+        }
+        let mut bytes = Vec::new();
+        let most = u64::try_from(limit).unwrap_or(u64::MAX).saturating_add(1);
+        (&mut file).take(most).read_to_end(&mut bytes).map_err(named(name))?;
+        if bytes.len() > limit {
+            return Err(DurableError::Unsafe { name: name.to_owned(), why: format!("larger than {limit} bytes") });
+        }
+        Ok(Some(bytes))
+    }
+
+    /// Whether `name` exists, whatever it is.
+    pub fn exists(&self, name: &str) -> Result<bool, DurableError> {
+        match fs::statat(&self.fd, name, AtFlags::SYMLINK_NOFOLLOW) {
+            Ok(_) => Ok(true),
+            Err(Errno::NOENT) => Ok(false),
+            Err(errno) => Err(named(name)(errno)),
+        }
+    }
+
+    /// The names in the directory, in order.
+    pub fn names(&self) -> Result<Vec<String>, DurableError> {
+        let here = || self.path.display().to_string();
+        let mut names = Vec::new();
+        for entry in fs::Dir::read_from(&self.fd).map_err(named(&here()))? {
+            let entry = entry.map_err(named(&here()))?;
+            let name = entry.file_name().to_string_lossy().into_owned();
+            if name != "." && name != ".." {
+                names.push(name);
+            }
+        }
+        names.sort();
+        Ok(names)
+    }
+
+    /// Removes a file; a missing one is removed already.
+    pub fn remove(&self, what: &'static str, name: &str) -> Result<(), DurableError> {
+        at(what, Step::Remove, name, || match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+            Ok(()) | Err(Errno::NOENT) => Ok(()),
+            Err(errno) => Err(errno.into()),
+        })
+    }
+
+    /// Moves a file that cannot be trusted into `quarantine`, under its name or the first free `name.N`.
+    /// Answers the name it has there.
+    pub fn quarantine(&self, what: &'static str, name: &str, quarantine: &Self) -> Result<String, DurableError> {
+        for n in 0..u32::MAX {
+            let target = if n == 0 { name.to_owned() } else { format!("{name}.{n}") };
+            let moved = at(what, Step::Rename, name, || {
+                let flags = fs::RenameFlags::NOREPLACE;
+                fs::renameat_with(&self.fd, name, &quarantine.fd, &target, flags).map_err(io::Error::from)
+            });
+            match moved {
+                Ok(()) => return quarantine.sync(what).map(|()| target),
+                Err(DurableError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Err(DurableError::Exists(name.to_owned()))
+    }
+
+    /// Makes the directory's names survive a power cut.
+    pub fn sync(&self, what: &'static str) -> Result<(), DurableError> {
+        at(what, Step::SyncDir, &self.path.display().to_string(), || fs::fsync(&self.fd).map_err(io::Error::from))
+    }
+
+    fn create_temporary(&self, temporary: &str) -> Result<File, DurableError> {
+        // What a crash left under this name was never published.
+        let _ = fs::unlinkat(&self.fd, temporary, AtFlags::empty());
+        let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        fs::openat(&self.fd, temporary, flags, PRIVATE_FILE).map(File::from).map_err(named(temporary))
+    }
+
+    fn write_temporary(&self, what: &'static str, name: &str, bytes: &[u8], sync: bool) -> Result<(), DurableError> {
+        let mut file = self.create_temporary(name)?;
+        at(what, Step::Write, name, || file.write_all(bytes))?;
+        if sync {
+            at(what, Step::Sync, name, || file.sync_all())?;
+        }
+        Ok(())
+    }
+
+    fn rename(&self, what: &'static str, from: &str, to: &str) -> Result<(), DurableError> {
+        at(what, Step::Rename, to, || fs::renameat(&self.fd, from, &self.fd, to).map_err(io::Error::from))
+    }
+}
+
+impl AsFd for Dir {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+/// A file whose space is reserved and that has no name yet.
+#[derive(Debug)]
+pub struct Prepared {
+    file: File,
+    what: &'static str,
+    temporary: String,
+    name: String,
+    size: usize,
+}
+
+impl Prepared {
+    /// Fills the file and gives it its name: write, fsync, rename, fsync of the directory. May be tried again.
+    pub fn commit(&self, dir: &Dir, bytes: &[u8]) -> Result<(), DurableError> {
+        if bytes.len() > self.size {
+            let why = format!("{} bytes in {} reserved ones", bytes.len(), self.size);
+            return Err(DurableError::Unsafe { name: self.name.clone(), why });
+        }
+        let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
+        at(self.what, Step::Write, &self.name, || {
+            self.file.write_all_at(bytes, 0)?;
+            self.file.set_len(length)
+        })?;
+        at(self.what, Step::Sync, &self.name, || self.file.sync_all())?;
+        // A second try after a sync that failed finds the new name in place already.
+        if dir.exists(&self.temporary)? || !dir.exists(&self.name)? {
+            dir.rename(self.what, &self.temporary, &self.name)?;
+        }
+        dir.sync(self.what)
+    }
+}
+
+fn private(name: &str, owner: u32, mode: u32) -> Result<(), DurableError> {
+    let us = rustix::process::geteuid().as_raw();
+    let why = if owner != us {
+        format!("owned by uid {owner}, not by {us}")
+    } else if mode & 0o077 != 0 {
+        format!("mode {:04o} gives others access", mode & 0o7777)
+    } else {
+        return Ok(());
+    };
+    Err(DurableError::Unsafe { name: name.to_owned(), why })
+}
+
+fn at(what: &'static str, step: Step, name: &str, act: impl FnOnce() -> io::Result<()>) -> Result<(), DurableError> {
+    fault::reach(FaultPoint { what, step, side: Side::Before }).map_err(named(name))?;
+    act().map_err(named(name))?;
+    fault::reach(FaultPoint { what, step, side: Side::After }).map_err(named(name))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
+    use super::*;
+
+    fn dir() -> (tempfile::TempDir, Dir) {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = Dir::create(&parent.path().join("state")).unwrap();
+        (parent, dir)
+    }
+
+    #[test]
+    fn a_first_version_is_never_replaced() {
+        let (_parent, dir) = dir();
+        dir.publish("record", "a", b"one").unwrap();
+        assert!(matches!(dir.publish("record", "a", b"two"), Err(DurableError::Exists(_))));
+        assert_eq!(dir.read("a", 10).unwrap().unwrap(), b"one");
+        assert_eq!(dir.names().unwrap(), ["a"], "no temporary file is left");
+    }
+
+    #[test]
+    fn an_update_replaces_and_leaves_no_other_name() {
+        let (_parent, dir) = dir();
+        dir.publish("record", "a", b"one").unwrap();
+        dir.replace("record", "a", b"two", SyncDir::No).unwrap();
+        dir.replace("record", "a", b"three", SyncDir::Yes).unwrap();
+        assert_eq!(dir.read("a", 10).unwrap().unwrap(), b"three");
+        assert_eq!(dir.names().unwrap(), ["a"]);
+    }
+
+    #[test]
+    fn of_many_racing_sides_exactly_one_wins_a_latch() {
+        let (_parent, dir) = dir();
+        let won: usize = std::thread::scope(|scope| {
+            let sides: Vec<_> = (0..8)
+                .map(|side| {
+                    let dir = &dir;
+                    scope.spawn(move || {
+                        let side = format!("side-{side}");
+                        usize::from(dir.latch("barrier", "b", &side, side.as_bytes()).unwrap() == Latched::Won)
+                    })
+                })
+                .collect();
+            sides.into_iter().map(|side| side.join().unwrap()).sum()
+        });
+        assert_eq!(won, 1);
+        assert_eq!(dir.names().unwrap(), ["b"]);
+        assert!(dir.read("b", 10).unwrap().unwrap().starts_with(b"side-"));
+    }
+
+    #[test]
+    fn a_prepared_file_appears_only_when_committed() {
+        let (_parent, dir) = dir();
+        let prepared = dir.prepare("receipt", "r", 4096).unwrap();
+        assert_eq!(dir.read("r", 10).unwrap(), None);
+        prepared.commit(&dir, b"done").unwrap();
+        prepared.commit(&dir, b"done").unwrap();
+        assert_eq!(dir.read("r", 10).unwrap().unwrap(), b"done");
+        assert!(matches!(prepared.commit(&dir, &[0; 4097]), Err(DurableError::Unsafe { .. })));
+    }
+
+    #[test]
+    fn what_others_could_have_written_is_refused() {
+        let (parent, dir) = dir();
+        dir.publish("record", "a", b"one").unwrap();
+        let path = dir.path().join("a");
+        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
+        assert!(matches!(dir.read("a", 10), Err(DurableError::Unsafe { .. })));
+        std::os::unix::fs::symlink(&path, dir.path().join("link")).unwrap();
+        assert!(dir.read("link", 10).is_err());
+        std::fs::create_dir(dir.path().join("d")).unwrap();
+        std::fs::set_permissions(dir.path().join("d"), std::fs::Permissions::from_mode(0o700)).unwrap();
+        assert!(matches!(dir.read("d", 10), Err(DurableError::Unsafe { .. })));
+        dir.publish("record", "large", b"12345").unwrap();
+        assert!(matches!(dir.read("large", 4), Err(DurableError::Unsafe { .. })));
+        std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
+        assert!(matches!(Dir::open(&parent.path().join("state")), Err(DurableError::Unsafe { .. })));
+    }
+
+    #[test]
+    fn quarantine_keeps_what_is_there() {
+        let (parent, dir) = dir();
+        let quarantine = Dir::create(&parent.path().join("quarantine")).unwrap();
+        for (content, name) in [("one", "a"), ("two", "a.1")] {
+            dir.publish("record", "a", content.as_bytes()).unwrap();
+            assert_eq!(dir.quarantine("record", "a", &quarantine).unwrap(), name);
+            assert_eq!(quarantine.read(name, 10).unwrap().unwrap(), content.as_bytes());
+        }
+        assert_eq!(dir.names().unwrap(), Vec::<String>::new());
+    }
+}

@@ -1,0 +1,199 @@
+//! The real engine in a small world: a disk, launchers, a network and a control plane over the real decisions of `core`.
+
+mod control;
+mod world;
+
+use leasehold_core::run::RunState;
+
+use super::port::{Exit, Signal};
+use world::{CALM, Weather, World};
+
+const STORM: Weather = Weather {
+    lost_requests: 6,
+    lost_answers: 10,
+    doubled: 6,
+    unclear_launches: 20,
+    killed_launchers: 4,
+    failing_disk: 3,
+    crashes: 1,
+    reboots: 0,
+};
+
+fn all_ended(world: &World) -> bool {
+    world.runs.iter().all(|run| world.control.state(*run).is_terminal() || world.control.state(*run) == RunState::Lost)
+}
+
+#[test]
+fn a_run_travels_there_and_back_and_leaves_nothing() {
+    let mut world = World::new(1, CALM);
+    world.start_agent();
+    for n in 0..6 {
+        world.submit_in(n * 10);
+    }
+    world.run_until("six runs ended", |world| world.runs.len() == 6 && all_ended(world));
+    world.run_until("nothing left", World::is_clean);
+    world.check();
+    assert!(world.control.first_attempts_only());
+    assert_eq!(world.faults, Vec::<String>::new());
+    for attempt in world.control.attempts.values() {
+        let shipped = world.control.logs.get(&attempt.id).copied().unwrap_or(0);
+        assert_eq!(shipped, attempt.log.map_or(0, |log| log.length), "the log is complete");
+    }
+}
+
+#[test]
+fn an_idle_worker_writes_nothing() {
+    let mut world = World::new(2, CALM);
+    world.start_agent();
+    let ready = world.now + 60_000;
+    world.run_until("a quiet minute", |world| world.now > ready);
+    let writes = world.disk.writes;
+    let later = world.now + 3_600_000;
+    world.run_until("a quiet hour", |world| world.now > later);
+    assert_eq!(world.disk.writes, writes);
+    assert_eq!(world.calls["heartbeat"] / 240, 1, "one beat per interval: {:?}", world.calls);
+}
+
+/// The schedule of one seed: submissions, cancels and crashes in the storm, then fair weather.
+fn storm(seed: u64, weather: Weather) -> World {
+    let mut world = World::new(seed, weather);
+    world.start_agent();
+    for _ in 0..8 {
+        let after = world.dice.below(60_000);
+        world.submit_in(after);
+    }
+    for _ in 0..world.dice.below(3) {
+        let after = world.dice.below(90_000);
+        world.cancel_in(after);
+    }
+    for _ in 0..world.dice.below(6) {
+        let after = world.dice.below(120_000);
+        world.crash_in(after);
+    }
+    let calm = world.now + 150_000;
+    world.run_until("the storm is over", |world| {
+        world.check();
+        world.now > calm
+    });
+    world.weather = CALM;
+    // Whatever the storm did, the agent is there again.
+    world.start_agent();
+    world.run_until("every run ended, or is held as lost with its evidence", |world| {
+        world.check();
+        all_ended(world)
+    });
+    world.run_until("every record settled and is gone", |world| {
+        world.check();
+        world.is_clean() && world.control.open_attempts() == 0
+    });
+    world
+}
+
+#[test]
+fn no_attempt_starts_twice_and_every_record_settles_in_any_weather() {
+    let first = std::option_env!("LEASEHOLD_SEED").and_then(|seed| seed.parse().ok());
+    let seeds = first.map_or(0..120, |seed: u64| seed..seed + 1);
+    let (mut spawns, mut lost) = (0, 0);
+    for seed in seeds {
+        eprintln!("seed {seed}");
+        let world = storm(seed, STORM);
+        spawns += world.spawns.len();
+        lost += world.runs.iter().filter(|run| world.control.state(**run) == RunState::Lost).count();
+        assert!(!world.exits.contains(&Exit::Fenced), "seed {seed}: fenced by itself\n{}", world.story());
+    }
+    assert!(spawns > 0);
+    eprintln!("{spawns} starts, {lost} runs held as lost");
+}
+
+#[test]
+fn after_a_reboot_nothing_is_started_again_or_called_never_spawned() {
+    for seed in 1000..1060 {
+        eprintln!("seed {seed}");
+        let weather = Weather { crashes: 0, reboots: 60, ..STORM };
+        let world = storm(seed, weather);
+        for attempt in world.control.attempts.values() {
+            let never = attempt.outcome == Some(leasehold_core::attempt::Outcome::NeverSpawned);
+            assert!(!(never && world.spawns.contains_key(&attempt.id)), "seed {seed}: {}\n{}", attempt.id, world.story());
+        }
+    }
+}
+
+#[test]
+fn a_cut_network_shorter_than_the_lease_loses_nothing() {
+    for seed in 2000..2020 {
+        eprintln!("seed {seed}");
+        let mut world = World::new(seed, CALM);
+        world.start_agent();
+        world.submit_in(5_000);
+        world.run_until("it runs", |world| !world.spawns.is_empty() || world.now > 1_010_000);
+        world.cut_until = world.now + 30_000 + i64::try_from(world.dice.below(10_000)).unwrap();
+        world.run_until("ended", |world| world.runs.len() == 1 && all_ended(world));
+        world.run_until("clean", World::is_clean);
+        world.check();
+        assert_ne!(world.control.state(world.runs[0]), RunState::Lost, "seed {seed}\n{}", world.story());
+    }
+}
+
+#[test]
+fn a_cut_longer_than_the_lease_stops_the_job_and_the_receipt_says_so() {
+    let mut world = World::new(3, CALM);
+    world.longest_job = 10_000_000;
+    world.start_agent();
+    world.submit_in(5_000);
+    world.run_until("it runs", |world| !world.spawns.is_empty());
+    let attempt = *world.spawns.keys().next().unwrap();
+    world.cut_until = world.now + 120_000;
+    world.run_until("lost", |world| world.control.state(world.runs[0]) == RunState::Lost);
+    assert!(world.is_stopped(attempt), "the job was over before the control plane declared it lost");
+    world.run_until("settled", World::is_clean);
+    world.check();
+}
+
+#[test]
+fn a_drained_worker_goes_offline_and_leaves_nothing() {
+    let mut world = World::new(4, CALM);
+    world.start_agent();
+    for n in 0..5 {
+        world.submit_in(n * 100);
+    }
+    world.run_until("three run", |world| world.spawns.len() == 3);
+    let accepted: Vec<_> = world.disk.records.values().map(crate::inbox::record::Record::attempt).collect();
+    world.signal(Signal::Terminate);
+    world.run_until("gone", |world| !world.exits.is_empty());
+    assert_eq!(world.exits, [Exit::Done]);
+    assert!(world.is_clean());
+    for attempt in world.spawns.keys() {
+        assert!(accepted.contains(attempt), "{attempt} was taken on by a draining worker");
+    }
+    assert!(world.runs.iter().any(|run| world.control.state(*run) == RunState::Pending));
+}
+
+#[test]
+fn a_second_terminate_stops_the_jobs_with_the_truth() {
+    let mut world = World::new(5, CALM);
+    world.longest_job = 10_000_000;
+    world.start_agent();
+    world.submit_in(0);
+    world.run_until("it runs", |world| world.spawns.len() == 1);
+    world.signal(Signal::Terminate);
+    world.signal(Signal::Terminate);
+    world.run_until("gone", |world| !world.exits.is_empty());
+    assert_eq!(world.exits, [Exit::Done]);
+    assert_eq!(world.control.state(world.runs[0]), RunState::Cancelled);
+    assert!(world.is_clean());
+}
+
+#[test]
+fn leaving_a_job_running_lets_the_next_start_carry_it_on() {
+    let mut world = World::new(6, CALM);
+    world.start_agent();
+    world.submit_in(0);
+    world.run_until("it runs", |world| world.spawns.len() == 1);
+    world.signal(Signal::LeaveRunning);
+    world.run_until("gone", |world| !world.exits.is_empty());
+    world.start_agent();
+    world.run_until("ended", all_ended);
+    world.run_until("clean", World::is_clean);
+    world.check();
+    assert!(matches!(world.control.state(world.runs[0]), RunState::Succeeded | RunState::Failed));
+}

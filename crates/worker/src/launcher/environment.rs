@@ -1,0 +1,119 @@
+//! What a job sees of its surroundings: a clean environment, the revision's variables, and `LEASEHOLD_*`.
+//!
+//! Nothing of the agent's own environment reaches a job but the four values of [`UserEnvironment`]. Later layers
+//! win, so a revision may set `PATH`, and never `LEASEHOLD_FENCE`. (Decisions, *Working directory and environment*;
+//! product, *Secrets and the process*.)
+
+use std::collections::BTreeMap;
+use std::path::Path;
+
+use leasehold_core::counter::{AttemptNumber, FenceNumber};
+use leasehold_core::id::{RunId, TaskName, WorkerId};
+
+/// A search path where the agent has none.
+pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
+
+/// What every job inherits, chosen by the binary from its own environment.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct UserEnvironment {
+    /// `PATH`.
+    pub path: String,
+    /// `HOME`.
+    pub home: String,
+    /// `LANG`.
+    pub lang: String,
+    /// `USER`.
+    pub user: String,
+}
+
+impl Default for UserEnvironment {
+    fn default() -> Self {
+        Self {
+            path: DEFAULT_PATH.to_owned(),
+            home: "/".to_owned(),
+            lang: "C.UTF-8".to_owned(),
+            user: "nobody".to_owned(),
+        }
+    }
+}
+
+/// What a job is told about itself.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct JobFacts<'a> {
+    /// `LEASEHOLD_RUN_ID`.
+    pub run: RunId,
+    /// `LEASEHOLD_ATTEMPT`.
+    pub attempt_number: AttemptNumber,
+    /// `LEASEHOLD_FENCE`: pass it to your own database to fence late writers.
+    pub fence: FenceNumber,
+    /// `LEASEHOLD_WORKER`.
+    pub worker: &'a WorkerId,
+    /// `LEASEHOLD_OUTPUT`: files put here become artifacts.
+    pub output: &'a Path,
+    /// `LEASEHOLD_TASK`, where the run has one.
+    pub task: Option<&'a TaskName>,
+    /// `LEASEHOLD_SCHEDULED_AT` (RFC 3339), where a schedule made the run.
+    pub scheduled_at: Option<&'a str>,
+}
+
+/// The variable that names the run; with [`ATTEMPT_VARIABLE`] it marks a job's processes.
+pub const RUN_VARIABLE: &str = "LEASEHOLD_RUN_ID";
+/// The variable that names the attempt of the run.
+pub const ATTEMPT_VARIABLE: &str = "LEASEHOLD_ATTEMPT";
+
+/// The public environment of a job; `variables` are the revision's own.
+pub fn job_environment(
+    user: &UserEnvironment,
+    variables: &BTreeMap<String, String>,
+    facts: &JobFacts<'_>,
+) -> BTreeMap<String, String> {
+    let mut environment = BTreeMap::new();
+    let mut set = |name: &str, value: String| environment.insert(name.to_owned(), value);
+    set("PATH", user.path.clone());
+    set("HOME", user.home.clone());
+    set("LANG", user.lang.clone());
+    set("USER", user.user.clone());
+    for (name, value) in variables {
+        set(name, value.clone());
+    }
+    set(RUN_VARIABLE, facts.run.to_string());
+    set(ATTEMPT_VARIABLE, facts.attempt_number.to_string());
+    set("LEASEHOLD_FENCE", facts.fence.to_string());
+    set("LEASEHOLD_WORKER", facts.worker.to_string());
+    set("LEASEHOLD_OUTPUT", facts.output.to_string_lossy().into_owned());
+    if let Some(task) = facts.task {
+        set("LEASEHOLD_TASK", task.to_string());
+    }
+    if let Some(scheduled_at) = facts.scheduled_at {
+        set("LEASEHOLD_SCHEDULED_AT", scheduled_at.to_owned());
+    }
+    environment
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_revision_may_set_its_path_but_never_its_fence() {
+        let variables = [("PATH", "/opt/bin"), ("LEASEHOLD_FENCE", "99"), ("TZ", "UTC")]
+            .map(|(name, value)| (name.to_owned(), value.to_owned()))
+            .into();
+        let worker = "nas".parse().unwrap();
+        let facts = JobFacts {
+            run: "01900000-0000-7000-8000-000000000000".parse().unwrap(),
+            attempt_number: AttemptNumber::FIRST,
+            fence: FenceNumber::FIRST,
+            worker: &worker,
+            output: Path::new("/state/output"),
+            task: None,
+            scheduled_at: None,
+        };
+        let environment = job_environment(&UserEnvironment::default(), &variables, &facts);
+        assert_eq!(environment["PATH"], "/opt/bin");
+        assert_eq!(environment["LEASEHOLD_FENCE"], "1");
+        assert_eq!(environment["TZ"], "UTC");
+        assert_eq!(environment["HOME"], "/");
+        assert!(!environment.contains_key("LEASEHOLD_TASK"));
+    }
+}

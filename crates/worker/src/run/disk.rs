@@ -1,0 +1,76 @@
+//! One thread that makes things durable, in order, so that no fsync delays a heartbeat.
+
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+
+use leasehold_core::id::{AttemptId, OfferId};
+use tokio::sync::mpsc::Sender;
+
+use crate::attempt_dir::AttemptDir;
+use crate::engine::port::{Ask, Input, OpId};
+use crate::inbox::directory::Inbox;
+use crate::inbox::record::Record;
+use crate::pending_claims::PendingClaims;
+use crate::session_file::SessionFile;
+use crate::state::StateFile;
+use crate::state_dir::StateDir;
+
+/// What is to be made durable.
+pub(super) enum Write {
+    Record(Box<Record>),
+    RemoveRecord(OfferId),
+    Session(Box<SessionFile>),
+    Asks(Vec<Ask>),
+    CreateDirectory(AttemptId),
+}
+
+/// The writer's thread. Dropping it finishes what was handed over.
+pub(super) struct Disk {
+    writes: Option<mpsc::Sender<(OpId, Write)>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Disk {
+    pub(super) fn start(state: std::sync::Arc<StateDir>, inbox: Inbox, done: Sender<Input>) -> std::io::Result<Self> {
+        // Bounded by the engine: one write per record, one for each of the two small files.
+        let (writes, queue) = mpsc::channel::<(OpId, Write)>();
+        let thread = std::thread::Builder::new().name("durable".to_owned()).spawn(move || {
+            while let Ok((op, write)) = queue.recv() {
+                let result = carry_out(&state, &inbox, write);
+                // Nobody listens any more when the agent is leaving.
+                let _ = done.blocking_send(Input::Done { op, result });
+            }
+        })?;
+        Ok(Self { writes: Some(writes), thread: Some(thread) })
+    }
+
+    pub(super) fn write(&self, op: OpId, write: Write) {
+        if let Some(writes) = &self.writes {
+            // Fails only when the thread panicked; the engine then waits, and a restart finds what is on disk.
+            if writes.send((op, write)).is_err() {
+                tracing::error!("the writer is gone: nothing more is made durable; restart this worker");
+            }
+        }
+    }
+}
+
+impl Drop for Disk {
+    fn drop(&mut self) {
+        self.writes = None;
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+fn carry_out(state: &StateDir, inbox: &Inbox, write: Write) -> Result<(), String> {
+    match write {
+        Write::Record(record) => inbox.write(&record).map_err(|error| error.to_string()),
+        Write::RemoveRecord(offer) => inbox.remove(offer).map_err(|error| error.to_string()),
+        Write::Session(file) => file.write(state.dir()).map_err(|error| error.to_string()),
+        Write::Asks(asks) => PendingClaims(asks).write(state.dir()).map_err(|error| error.to_string()),
+        Write::CreateDirectory(attempt) => {
+            AttemptDir::create(state.attempts(), attempt).map(drop).map_err(|error| error.to_string())
+        }
+    }
+}

@@ -1,0 +1,238 @@
+//! The engine's effects on launchers and attempts: each blocking, each for a thread of its own.
+//!
+//! (Worker design, *From offer to running*, *The decidable spawn barrier*, *Launcher*.)
+
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+
+use bytes::Bytes;
+use leasehold_core::attempt::{Callback, EvidenceKind, RejectReason};
+use leasehold_core::frame::whole_frames;
+use leasehold_core::id::{AttemptId, BootId, WorkerId};
+use leasehold_core::limits::MIB;
+use leasehold_core::revision::{OnLeaseLoss, Program};
+use leasehold_core::time::{Clock, Millis};
+use leasehold_core::verdict::{BarrierFact, LockFact};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::process::{Signal, pidfd_send_signal};
+
+use super::users;
+use crate::attempt_dir::{AttemptDir, LOG, OUTPUT};
+use crate::engine::port::{Found, Launch, LaunchAnswer, Receipt as SaidReceipt};
+use crate::launcher::environment::{JobFacts, UserEnvironment, job_environment};
+use crate::launcher::observe::{Observation, ObserveError, decide, observe};
+use crate::launcher::receipt::ReceiptError;
+use crate::launcher::request::{Command, LaunchRequest, LeaseDeadline, RunAs};
+use crate::launcher::spawn::{LauncherProgram, spawn};
+use crate::launcher::stop_named::{Remains, stop_named};
+use crate::launcher::{Barrier, Conclusion, LaunchOutcome, Receipt, Rejection};
+
+/// How long each step of the conversation with a starting launcher may take.
+const PATIENCE: Millis = Millis::from_secs(10);
+/// How long a killed launcher may take to be gone.
+const GONE: Millis = Millis::from_secs(3);
+
+/// What every launch of this agent has in common.
+#[derive(Debug, Clone)]
+pub(super) struct Surroundings {
+    pub(super) program: LauncherProgram,
+    pub(super) user: UserEnvironment,
+    pub(super) worker: WorkerId,
+    pub(super) boot: BootId,
+    /// As whom jobs run that name nobody; none: as this very user.
+    pub(super) default_user: Option<String>,
+}
+
+/// Starts a launcher and waits for its answer.
+pub(super) fn launch(surroundings: &Surroundings, attempts: &Path, launch: &Launch) -> LaunchAnswer {
+    let rejected = |reason, detail: String| LaunchAnswer::Rejected { reason, detail };
+    let name = launch.offer.revision.command().run_as.as_ref().or(surroundings.default_user.as_ref());
+    let run_as = match name.map(|name| (name, users::find(name))) {
+        None => None,
+        Some((_, Ok(Some(user)))) => Some(user),
+        // No launcher was called, and none will be: nothing ran.
+        Some((name, Ok(None))) => return rejected(RejectReason::RunAs, format!("this machine has no user `{name}`")),
+        Some((name, Err(error))) => return rejected(RejectReason::RunAs, format!("cannot look up `{name}`: {error}")),
+    };
+    let dir = match AttemptDir::find(attempts, launch.offer.attempt) {
+        Ok(Some(dir)) => dir,
+        Ok(None) => return LaunchAnswer::Unknown("the attempt's directory is gone".to_owned()),
+        Err(error) => return LaunchAnswer::Unknown(error.to_string()),
+    };
+    let request = request(surroundings, &dir, launch, run_as);
+    // The child is reaped when it hangs up; dropping it here leaves it running.
+    match spawn(&surroundings.program, &dir, &request, PATIENCE).outcome {
+        LaunchOutcome::Started { handle } => LaunchAnswer::Started(handle),
+        LaunchOutcome::Rejected(Rejection { reason, detail }) => rejected(reason, detail),
+        LaunchOutcome::Unknown { detail } => LaunchAnswer::Unknown(detail),
+    }
+}
+
+fn request(surroundings: &Surroundings, dir: &AttemptDir, launch: &Launch, run_as: Option<RunAs>) -> LaunchRequest {
+    let offer = &launch.offer;
+    let (command, limits) = (offer.revision.command(), offer.revision.limits());
+    let facts = JobFacts {
+        run: offer.run,
+        attempt_number: offer.number,
+        fence: offer.fence,
+        worker: &surroundings.worker,
+        output: &dir.path(OUTPUT),
+        task: offer.task.as_ref(),
+        scheduled_at: None,
+    };
+    let mib = u64::try_from(MIB).unwrap_or(1 << 20);
+    let lease = LeaseDeadline { at: launch.lease_deadline, length: launch.lease };
+    LaunchRequest {
+        run: offer.run,
+        attempt: offer.attempt,
+        attempt_number: offer.number,
+        command: match &command.program {
+            Program::Argv(argv) => Command::Argv(argv.clone()),
+            Program::Script { script, interpreter } => {
+                Command::Script { interpreter: interpreter.clone(), text: script.clone() }
+            }
+        },
+        environment: job_environment(&surroundings.user, &offer.revision.public_variables(), &facts),
+        secrets: std::collections::BTreeMap::new(),
+        working_dir: command.working_dir.clone(),
+        run_as,
+        merge_streams: command.merge_streams,
+        keep_descendants: limits.keep_descendants,
+        memory_bytes: limits.memory_mib.filter(|_| limits.best_effort).map(|size| size.saturating_mul(mib)),
+        processes: limits.pids.filter(|_| limits.best_effort).map(u64::from),
+        log_quota: u64::from(limits.log_mib).saturating_mul(mib),
+        lease: (limits.on_lease_loss == OnLeaseLoss::Stop).then_some(lease),
+        timeout_at: launch.timeout_at,
+        grace: limits.grace,
+        callback_sequence: launch.callback.sequence,
+        completion_token: launch.token.clone(),
+    }
+}
+
+/// Looks at an attempt; links recovery's tombstone first where that is asked.
+pub(super) fn look(attempts: &Path, attempt: AttemptId, boot: &BootId, tombstone: bool) -> Result<Found, String> {
+    let Some(dir) = AttemptDir::find(attempts, attempt).map_err(|error| error.to_string())? else {
+        return Ok(Found {
+            directory: false,
+            barrier: BarrierFact::Absent,
+            handle: None,
+            receipt: None,
+            lock: LockFact::Free,
+            log: 0,
+        });
+    };
+    let seen = if tombstone { decide(&dir, boot) } else { observe(&dir) };
+    let seen = match seen {
+        // Whatever was written there proves nothing: as if it were not there.
+        Err(ObserveError::Receipt(ReceiptError::Damaged(why))) => {
+            tracing::error!(%attempt, "a receipt is damaged and ignored: {why}");
+            let lock = dir.is_locked().map_err(|error| error.to_string())?;
+            let barrier = Barrier::read(&dir).map_err(|error| error.to_string())?;
+            Observation { lock: if lock { LockFact::Held } else { LockFact::Free }, barrier, receipt: None }
+        }
+        seen => seen.map_err(|error| error.to_string())?,
+    };
+    Ok(Found {
+        directory: true,
+        barrier: seen.barrier_fact(),
+        handle: seen.identity().map(|identity| identity.process.to_handle()),
+        receipt: seen.receipt.as_ref().filter(|receipt| receipt.attempt == attempt).map(said),
+        lock: seen.lock,
+        log: std::fs::metadata(dir.path(LOG)).map_or(0, |metadata| metadata.len()),
+    })
+}
+
+/// A launcher's last word, as the engine takes it.
+pub(super) fn said(receipt: &Receipt) -> SaidReceipt {
+    SaidReceipt {
+        ending: receipt.ending(),
+        callback: Callback { sequence: receipt.callback_sequence, token: receipt.completion_token.digest() },
+        token: receipt.completion_token.clone(),
+        log: receipt.log(),
+        usage: match &receipt.conclusion {
+            Conclusion::Rejected(_) => None,
+            Conclusion::Ended(ending) => Some(ending.usage),
+        },
+    }
+}
+
+/// Stops what an attempt's barrier names, a launcher that still lives included, and says whether that is everything.
+pub(super) fn stop_remains(attempts: &Path, attempt: AttemptId, boot: &BootId, clock: &dyn Clock) -> EvidenceKind {
+    let remains = match stop(attempts, attempt, boot, clock) {
+        Ok(remains) => remains,
+        Err(why) => {
+            tracing::error!(%attempt, "what its launcher left cannot be stopped: {why}");
+            Remains::MayLive
+        }
+    };
+    match remains {
+        Remains::AllGone => EvidenceKind::LauncherKilledAllGone,
+        Remains::MayLive => EvidenceKind::LauncherKilledMayLive,
+    }
+}
+
+fn stop(attempts: &Path, attempt: AttemptId, boot: &BootId, clock: &dyn Clock) -> Result<Remains, String> {
+    let text = |error: &dyn std::fmt::Display| error.to_string();
+    let dir = AttemptDir::find(attempts, attempt).map_err(|error| text(&error))?;
+    let Some(dir) = dir else { return Err("its directory is gone".to_owned()) };
+    let Some(Barrier::Child(identity)) = Barrier::read(&dir).map_err(|error| text(&error))? else {
+        // Nobody passed the barrier: nothing of the user's ran.
+        return Ok(Remains::AllGone);
+    };
+    if dir.is_locked().map_err(|error| text(&error))? {
+        if let Some(launcher) = identity.launcher.open(boot).map_err(|error| text(&error))? {
+            // Its child dies with it.
+            let _ = pidfd_send_signal(&launcher, Signal::KILL);
+            let timeout = rustix::time::Timespec { tv_sec: i64::try_from(GONE.get() / 1000).unwrap_or(3), tv_nsec: 0 };
+            let _ = poll(&mut [PollFd::new(&launcher, PollFlags::IN)], Some(&timeout));
+        }
+        if dir.is_locked().map_err(|error| text(&error))? {
+            return Ok(Remains::MayLive);
+        }
+    }
+    stop_named(&identity, boot, clock).map_err(|error| text(&error))
+}
+
+/// The next whole frames of a log.
+pub(super) fn read_log(attempts: &Path, attempt: AttemptId, offset: u64, most: usize) -> Result<Bytes, String> {
+    let Some(dir) = AttemptDir::find(attempts, attempt).map_err(|error| error.to_string())? else {
+        return Ok(Bytes::new());
+    };
+    let file = match std::fs::File::open(dir.path(LOG)) {
+        Ok(file) => file,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Bytes::new()),
+        Err(error) => return Err(error.to_string()),
+    };
+    let length = file.metadata().map_err(|error| error.to_string())?.len();
+    let size = usize::try_from(length.saturating_sub(offset)).unwrap_or(usize::MAX).min(most);
+    let mut bytes = vec![0; size];
+    file.read_exact_at(&mut bytes, offset).map_err(|error| error.to_string())?;
+    let whole = whole_frames(&bytes).map_err(|error| error.to_string())?;
+    bytes.truncate(whole);
+    Ok(bytes.into())
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::frame::{Stream, encode_output};
+    use leasehold_core::time::UtcMillis;
+
+    use super::*;
+
+    #[test]
+    fn a_log_is_read_in_whole_frames_from_any_frame_on() {
+        let attempts = tempfile::tempdir().unwrap();
+        let attempt: AttemptId = "01900000-0000-7000-8000-000000000000".parse().unwrap();
+        let dir = AttemptDir::create(attempts.path(), attempt).unwrap();
+        let mut log = Vec::new();
+        encode_output(&mut log, UtcMillis::new(1), Stream::Stdout, &vec![7; 20_000]);
+        let first = 12 + 16 * 1024;
+        std::fs::write(dir.path(LOG), &log[..log.len() - 1]).unwrap();
+        let read = |offset, most| read_log(attempts.path(), attempt, offset, most).unwrap();
+        assert_eq!(read(0, 256 * 1024), &log[..first], "the unfinished frame waits");
+        assert_eq!(read(u64::try_from(first).unwrap(), 256 * 1024), Bytes::new());
+        std::fs::write(dir.path(LOG), &log).unwrap();
+        assert_eq!(read(u64::try_from(first).unwrap(), 256 * 1024), &log[first..]);
+        assert_eq!(read(0, 17_000), &log[..first]);
+    }
+}

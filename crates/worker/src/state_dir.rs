@@ -1,0 +1,109 @@
+//! The state directory: one owner for the life of the process, and one agent per worker on a host.
+//!
+//! An OS lock excludes a second process on the same directory; a named socket, made of trust domain and worker id,
+//! excludes a copy of the directory on the same host. Two different workers on one host are allowed. (Worker design,
+//! *One start path*; decisions, *Two workers on one host*.)
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::path::{Path, PathBuf};
+
+use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
+use rustix::io::Errno;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
+
+use crate::durable::{Dir, DurableError};
+use crate::identity::Identity;
+
+/// A state directory that this process owns.
+#[derive(Debug)]
+pub struct StateDir {
+    dir: Dir,
+    attempts: PathBuf,
+    _lock: OwnedFd,
+}
+
+/// The state directory cannot be owned.
+#[derive(Debug, thiserror::Error)]
+pub enum OwnError {
+    /// It cannot be opened.
+    #[error(transparent)]
+    Durable(#[from] DurableError),
+    /// The operating system refused.
+    #[error("{path}: {source}")]
+    Io {
+        /// Where.
+        path: String,
+        /// Why.
+        source: std::io::Error,
+    },
+    /// Another process owns it.
+    #[error("another worker runs on {0}: stop it first, or choose another directory with --state-dir")]
+    Owned(String),
+    /// Another agent of this worker runs on this host.
+    #[error("an agent of worker {0} runs on this host already, on another state directory: a worker has one agent")]
+    Twin(String),
+}
+
+impl StateDir {
+    /// Takes the state directory for the life of this process.
+    pub fn own(path: &Path) -> Result<Self, OwnError> {
+        let dir = Dir::open(path)?;
+        let io = |source: Errno| OwnError::Io { path: path.display().to_string(), source: source.into() };
+        let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
+        let lock = openat(&dir, "lock", flags, Mode::RUSR | Mode::WUSR).map_err(io)?;
+        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+            Ok(()) => {}
+            Err(Errno::WOULDBLOCK) => return Err(OwnError::Owned(path.display().to_string())),
+            Err(errno) => return Err(io(errno)),
+        }
+        let attempts = path.join("attempts");
+        Dir::create(&attempts)?;
+        Ok(Self { dir, attempts, _lock: lock })
+    }
+
+    /// The directory.
+    pub fn dir(&self) -> &Dir {
+        &self.dir
+    }
+
+    /// Where the attempts' directories are.
+    pub fn attempts(&self) -> &Path {
+        &self.attempts
+    }
+}
+
+/// Refuses a second agent of the same worker on this host; held until dropped.
+pub fn only_agent(identity: &Identity) -> Result<OwnedFd, OwnError> {
+    let name = format!("leasehold-worker/{}/{}", identity.trust_domain, identity.worker);
+    let io = |source: Errno| OwnError::Io { path: format!("@{name}"), source: source.into() };
+    // An abstract name has at most 107 bytes; a longer one is told apart by its digest.
+    let short = if name.len() <= 100 {
+        name.clone()
+    } else {
+        let digest = leasehold_core::crypto::Digest::of(leasehold_core::crypto::Domain::Body, name.as_bytes());
+        format!("leasehold-worker/{digest}")
+    };
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(io)?;
+    let address = SocketAddrUnix::new_abstract_name(short.as_bytes()).map_err(io)?;
+    match bind(socket.as_fd(), &address) {
+        Ok(()) => Ok(socket),
+        Err(Errno::ADDRINUSE) => Err(OwnError::Twin(identity.worker.to_string())),
+        Err(errno) => Err(io(errno)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_state_directory_has_one_owner_at_a_time() {
+        let parent = tempfile::tempdir().unwrap();
+        let path = parent.path().join("state");
+        Dir::create(&path).unwrap();
+        let owned = StateDir::own(&path).unwrap();
+        assert!(matches!(StateDir::own(&path), Err(OwnError::Owned(_))));
+        drop(owned);
+        StateDir::own(&path).unwrap();
+    }
+}

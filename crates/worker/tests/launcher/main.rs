@@ -1,0 +1,9 @@
+//! The launcher with real processes, through the released binary's hidden sub-command.
+#![expect(clippy::unwrap_used, reason = "in the harness of a test a panic is the report")]
+
+mod barrier;
+mod disk;
+mod launch;
+mod output;
+mod run;
+mod stop;
