@@ -92,9 +92,13 @@ async fn bind(composed: &Composed, data: &DataDirectory, listen: &Listen) -> any
             let free = |address: SocketAddr| SocketAddr::new(address.ip(), 0);
             bind(config(free(listen.api), free(listen.ingress))).await.map_err(anyhow::Error::from)
         }
-        Err(error @ BindError::InUse { what, .. }) => {
+        Err(
+            error @ (BindError::InUse { what, .. }
+            | BindError::NoSuchAddress { what, .. }
+            | BindError::NotAllowed { what, .. }),
+        ) => {
             let flag = if what.contains("ingress") { "--worker-listen" } else { "--listen" };
-            Err(anyhow::Error::from(error)).context(format!("choose another address with {flag}"))
+            anyhow::bail!("{error} with {flag}")
         }
         other => Ok(other?),
     }

@@ -1,6 +1,6 @@
 //! The command line of Leasehold, its control plane, and both with a worker in one command (`up`).
 //!
-//! Verbs live in [`commands`], one file each; [`compose`] is the only place that picks a store. Data goes to stdout,
+//! Verbs live in `commands`, one file each; `compose` is the only place that picks a store. Data goes to stdout,
 //! everything else to stderr. The clocks, randomness and environment of the process are read here and handed down; no
 //! decision about a run, session or lease is made here. (Product, *The command line*; decisions.)
 

@@ -32,8 +32,11 @@ const GOING: Duration = Duration::from_secs(10);
 
 /// The worker process itself: everything after the hidden sub-command is the worker's own command line.
 pub(crate) fn main(arguments: impl IntoIterator<Item = OsString>) -> ExitCode {
-    // When its parent is killed nobody is left to stop it. Killing an agent is always safe: its jobs have launchers.
-    if let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
+    let arguments: Vec<OsString> = arguments.into_iter().collect();
+    // When `up` is killed nobody is left to stop its worker. Killing an agent is always safe, because its jobs have
+    // launchers; and those, which start here too, must outlive it.
+    let is_launcher = arguments.first().is_some_and(|first| first == LAUNCHER);
+    if !is_launcher && let Err(error) = rustix::process::set_parent_process_death_signal(Some(Signal::KILL)) {
         eprintln!("cannot follow the parent process: {error}");
         return ExitCode::FAILURE;
     }

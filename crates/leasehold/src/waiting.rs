@@ -114,9 +114,24 @@ async fn one_stream(
     Ok(None)
 }
 
+/// Waits for `wait`, and says meanwhile why the run is still pending.
+pub(crate) async fn saying_why_pending<T>(
+    client: &Client,
+    run: &str,
+    output: &OutputArgs,
+    wait: impl Future<Output = T>,
+) -> T {
+    let said = say_why_pending(client, run, output);
+    tokio::pin!(wait, said);
+    tokio::select! {
+        waited = &mut wait => waited,
+        () = said => wait.await,
+    }
+}
+
 /// Says why a run is still pending, again whenever the reason changes, until it is no longer. Never an error: what
 /// matters is told by whoever waits for the run itself.
-pub(crate) async fn say_why_pending(client: &Client, run: &str, output: &OutputArgs) {
+async fn say_why_pending(client: &Client, run: &str, output: &OutputArgs) {
     if output.quiet {
         return;
     }

@@ -74,7 +74,9 @@ mod tests {
             let mut python = Command::new("python3");
             process::run(python.args(["-c", program]).arg(file).arg(script)).unwrap().expect_code(0);
         };
-        change("create table run (id, state); create table audit (id integer primary key autoincrement); insert into run values (1, 'pending');");
+        change(
+            "create table run (id, state); create table audit (id integer primary key autoincrement); insert into run values (1, 'pending');",
+        );
         let before = rows(directory.path()).unwrap();
         change("insert into audit values (1);");
         assert_eq!(changes(&before, &rows(directory.path()).unwrap()), Vec::<String>::new());

@@ -186,7 +186,8 @@ fn asked_join(mut parser: Parser) -> Result<Asked, Usage> {
             other => return Err(other.unexpected().into()),
         }
     }
-    let missing = |what: &str| Usage(format!("{what} is missing: paste the line that `leasehold worker enroll` printed"));
+    let missing =
+        |what: &str| Usage(format!("{what} is missing: paste the line that `leasehold worker enroll` printed"));
     Ok(Asked::Join {
         url: url.ok_or_else(|| missing("the control plane's URL"))?,
         token: token.or_else(|| text_variable("LEASEHOLD_WORKER_TOKEN")).ok_or_else(|| missing("--token"))?,
@@ -220,7 +221,9 @@ fn asked_run(mut parser: Parser, prefix: &[&str]) -> Result<Asked, Usage> {
         config.logging.level = config.logging.level.min(LevelFilter::WARN);
     }
     let moved = |url: String| {
-        address_of(&url).ok_or_else(|| Usage(format!("--server: `{url}` is not the URL of a control plane: expected https://HOST:7443")))
+        address_of(&url).ok_or_else(|| {
+            Usage(format!("--server: `{url}` is not the URL of a control plane: expected https://HOST:7443"))
+        })
     };
     let program = LauncherProgram::default();
     let before = prefix.iter().map(OsString::from);
@@ -302,7 +305,8 @@ mod tests {
 
     #[test]
     fn a_run_takes_what_it_is_told() {
-        let line = "run --state-dir /srv/w --slots 4 --label zone=home --label tier=2 --drain-timeout 90s --run-as jobs -q";
+        let line =
+            "run --state-dir /srv/w --slots 4 --label zone=home --label tier=2 --drain-timeout 90s --run-as jobs -q";
         let Ok(Asked::Run(options)) = parsed(line) else { panic!("not a run") };
         let config = options.config;
         assert_eq!(config.state_dir, PathBuf::from("/srv/w"));

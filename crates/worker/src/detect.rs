@@ -48,9 +48,10 @@ pub fn detect(
 
 /// A program in a search path.
 fn find(program: &str, path: &str) -> Option<PathBuf> {
-    path.split(':').filter(|dir| dir.starts_with('/')).map(|dir| Path::new(dir).join(program)).find(|file| {
-        rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok() && file.is_file()
-    })
+    path.split(':')
+        .filter(|dir| dir.starts_with('/'))
+        .map(|dir| Path::new(dir).join(program))
+        .find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok() && file.is_file())
 }
 
 fn runtimes(path: &str, clock: &dyn Clock) -> BTreeMap<String, Version> {

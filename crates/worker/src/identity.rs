@@ -173,12 +173,8 @@ pub fn check_place(dir: &Dir, identity: &Identity, machine: Option<&str>, boot: 
         return Err(MovedError::Machine);
     }
     let stat = rustix::fs::fstat(dir.as_fd()).map_err(|error| StateError::damaged(PLACE_NAME, error))?;
-    let here = Place {
-        schema: PLACE_SCHEMA.to_owned(),
-        boot_id: boot.to_string(),
-        device: stat.st_dev,
-        inode: stat.st_ino,
-    };
+    let here =
+        Place { schema: PLACE_SCHEMA.to_owned(), boot_id: boot.to_string(), device: stat.st_dev, inode: stat.st_ino };
     match Place::read(dir)? {
         Some(known) if known == here => Ok(()),
         Some(known) if known.boot_id == here.boot_id => Err(MovedError::Copy),
@@ -217,7 +213,10 @@ mod tests {
         let dir = Dir::create(&parent.path().join("state")).unwrap();
         identity().write(&dir).unwrap();
         let read = Identity::read(&dir).unwrap().unwrap();
-        assert_eq!((read.worker, read.key, read.certificates), (identity().worker, identity().key, identity().certificates));
+        assert_eq!(
+            (read.worker, read.key, read.certificates),
+            (identity().worker, identity().key, identity().certificates)
+        );
         assert!(!format!("{:?}", identity()).contains("key"));
     }
 

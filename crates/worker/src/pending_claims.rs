@@ -37,10 +37,7 @@ impl StateFile for PendingClaims {
     const LIMIT: usize = 8 * KIB;
 
     fn to_bytes(&self) -> Result<Vec<u8>, StateError> {
-        let ask = |ask: &Ask| FileAsk {
-            offer: ask.offer.to_string(),
-            lease_token: Zeroizing::new(ask.token.reveal()),
-        };
+        let ask = |ask: &Ask| FileAsk { offer: ask.offer.to_string(), lease_token: Zeroizing::new(ask.token.reveal()) };
         let file = File { schema: SCHEMA.to_owned(), asks: self.0.iter().map(ask).collect() };
         serde_json::to_vec(&file).map_err(|_| StateError::damaged(FILE_NAME, "cannot be spelled"))
     }

@@ -95,10 +95,9 @@ impl StateFile for SessionFile {
             return Err(damaged(&format!("schema `{}`, expected `{SCHEMA}`", file.schema)));
         }
         let intent = match file.intent {
-            Some(intent) => Some(Intent {
-                session: intent.session.parse().map_err(|error| damaged(&error))?,
-                body: intent.body,
-            }),
+            Some(intent) => {
+                Some(Intent { session: intent.session.parse().map_err(|error| damaged(&error))?, body: intent.body })
+            }
             None => None,
         };
         let ticket = Ticket::parse(&file.ticket).map_err(|error| damaged(&error))?;

@@ -1,3 +1,5 @@
+//! Placement against the limits and rules of its design, and its order against every shuffle.
+
 use std::collections::{BTreeMap, BTreeSet};
 
 use proptest::prelude::*;

@@ -1,3 +1,5 @@
+//! The shape of a task file: defaults, cross-field rules, limits, and a digest that never changes.
+
 use super::*;
 use crate::limits::{RUN_LEASE, RUN_LEASE_RETRY};
 use crate::run::OnLost;

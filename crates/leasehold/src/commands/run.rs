@@ -128,14 +128,7 @@ impl Run {
             follow::output(client, Wanted { run: id, attempt: None, follow: true }, output).await?;
             Ok(client.get(&route::of_run(route::RUN, id)).await?)
         };
-        let pending = async {
-            waiting::say_why_pending(client, id, output).await;
-            std::future::pending::<()>().await;
-        };
-        tokio::select! {
-            settled = settled => settled,
-            () = pending => unreachable!("it waits for ever"),
-        }
+        waiting::saying_why_pending(client, id, output, Box::pin(settled)).await
     }
 
     async fn gave_up(&self, client: &Client, id: &str) -> anyhow::Result<Exit> {

@@ -105,10 +105,12 @@ impl Up {
             tokio::select! {
                 both = &mut starting => break both?,
                 // The first waits for an orderly end; a second one leaves everything as a crash would.
-                () = interrupts.next() => match std::mem::replace(&mut told, true) {
-                    false => output.note("stopping as soon as it has started"),
-                    true => return Ok(Exit::Interrupted),
-                },
+                () = interrupts.next() => {
+                    if std::mem::replace(&mut told, true) {
+                        return Ok(Exit::Interrupted);
+                    }
+                    output.note("stopping as soon as it has started");
+                }
             }
         };
         if told {
@@ -212,15 +214,11 @@ async fn run_here(
         follow::output(client, Wanted { run: &id, attempt: None, follow: true }, output).await?;
         anyhow::Ok(client.get::<RunDetail>(&route::of_run(route::RUN, &id)).await?)
     };
-    let pending = async {
-        waiting::say_why_pending(client, &id, output).await;
-        std::future::pending::<()>().await;
-    };
-    tokio::pin!(follow, pending);
+    let follow = waiting::saying_why_pending(client, &id, output, follow);
+    tokio::pin!(follow);
     let run = loop {
         tokio::select! {
             run = &mut follow => break run?,
-            () = &mut pending => {}
             error = control.failed() => return Err(error),
             error = worker.failed() => return Err(error),
             () = interrupts.next() => {

@@ -2,6 +2,7 @@
 
 use anyhow::Result;
 use leasehold_sim::cluster::Cluster;
+use leasehold_sim::eventually::eventually;
 use leasehold_sim::process::{self, Running, Stream};
 use leasehold_sim::processes;
 use rustix::process::Signal;
@@ -110,5 +111,34 @@ fn a_second_interrupt_kills_a_command_that_does_not_listen() -> Result<()> {
     running.wait_for_text(Stream::Stdout, "told")?;
     running.signal(Signal::INT)?;
     running.wait()?.expect_code(130);
+    processes::wait_until_none_names(cluster.directory())
+}
+
+#[test]
+fn a_killed_up_takes_its_worker_along_and_the_next_one_carries_the_job_on() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    let (gate, starts) = (cluster.directory().join("gate"), cluster.directory().join("starts"));
+    let script =
+        format!("echo start >>{}; echo go; until [ -e {} ]; do sleep 0.05; done", starts.display(), gate.display());
+    let mut first = Running::start(&mut up(&cluster, &["sh", "-c", &script]))?;
+    first.wait_for_text(Stream::Stdout, "go")?;
+    first.kill()?;
+    eventually("the worker to be gone", || {
+        let found = processes::naming(cluster.directory());
+        if found.iter().any(|process| process.command.contains("worker-process run")) {
+            Err(format!("{found:?}"))
+        } else {
+            Ok(())
+        }
+    })?;
+
+    let mut second = Running::start(&mut up(&cluster, &[]))?;
+    cluster.wait_until_healthy(&mut second)?;
+    let ids = cluster.ask(&["runs", "list", "-q"]);
+    std::fs::write(gate, "")?;
+    cluster.wait_for_state(&ids, "succeeded")?;
+    assert_eq!(std::fs::read_to_string(starts)?, "start\n", "one start");
+    second.signal(Signal::INT)?;
+    second.wait()?.expect_code(0);
     processes::wait_until_none_names(cluster.directory())
 }

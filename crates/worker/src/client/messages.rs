@@ -38,16 +38,11 @@ const JSON: &str = "application/json";
 
 pub(super) fn registration(facts: &RegistrationFacts<'_>) -> String {
     let boot = facts.boot.clone();
-    let request =
-        RegisterRequest::new(facts.ticket.clone(), facts.capabilities, facts.max_runs, boot, facts.software);
+    let request = RegisterRequest::new(facts.ticket.clone(), facts.capabilities, facts.max_runs, boot, facts.software);
     String::from_utf8(encode(&request)).expect("JSON is UTF-8")
 }
 
-fn post<T: Message, A: Message>(
-    path: String,
-    message: &T,
-    read: fn(&[u8]) -> Result<Answered, String>,
-) -> Prepared {
+fn post<T: Message, A: Message>(path: String, message: &T, read: fn(&[u8]) -> Result<Answered, String>) -> Prepared {
     Prepared {
         method: Method::POST,
         path,
@@ -112,10 +107,8 @@ pub(super) fn prepare(call: &Call, log: Bytes) -> Prepared {
             })
         }
         Call::Pull { session, asks, wait } => {
-            let asks = asks
-                .iter()
-                .map(|ask| AskRequest { offer_id: ask.offer, lease_token: ask.token.clone() })
-                .collect();
+            let asks =
+                asks.iter().map(|ask| AskRequest { offer_id: ask.offer, lease_token: ask.token.clone() }).collect();
             let request = PullRequest { session_generation: session.generation, asks, wait_ms: *wait };
             post::<_, PullAnswer>(route::pull(session.session), &request, read_pull)
         }
@@ -126,11 +119,8 @@ pub(super) fn prepare(call: &Call, log: Bytes) -> Prepared {
             })
         }
         Call::Running { session, lease, running } => {
-            let request = RunningRequest {
-                session_generation: session.generation,
-                lease: proof(lease),
-                running: running.into(),
-            };
+            let request =
+                RunningRequest { session_generation: session.generation, lease: proof(lease), running: running.into() };
             post::<_, RunningAnswer>(route::running(session.session, lease.attempt), &request, |bytes| {
                 answer::<RunningAnswer>(bytes, |message| Answer::Running((&message.lease).into()))
             })

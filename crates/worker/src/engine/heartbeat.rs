@@ -73,7 +73,10 @@ impl Beat {
 impl Engine {
     pub(super) fn advance_beat(&mut self) {
         let now = self.now.boot;
-        if self.exited || self.beat.stopped || self.beat.in_flight.is_some() || self.barred == Some(super::Barred::Revoked)
+        if self.exited
+            || self.beat.stopped
+            || self.beat.in_flight.is_some()
+            || self.barred == Some(super::Barred::Revoked)
         {
             return;
         }

@@ -113,12 +113,8 @@ pub(super) struct Held {
 
 impl Held {
     fn of(record: Record, known: Known, first_look: bool) -> Self {
-        let lease = LeaseClock {
-            deadline: None,
-            length: record.offer.lease,
-            version: record.lease_version(),
-            lost: false,
-        };
+        let lease =
+            LeaseClock { deadline: None, length: record.offer.lease, version: record.lease_version(), lost: false };
         Self {
             record,
             published: first_look,
@@ -181,10 +177,7 @@ impl Held {
         let unstarted = matches!(
             self.record.stage,
             Stage::Closed {
-                reason: ClosedReason::Released
-                    | ClosedReason::Cancelled
-                    | ClosedReason::LeaseLost
-                    | ClosedReason::Gone,
+                reason: ClosedReason::Released | ClosedReason::Cancelled | ClosedReason::LeaseLost | ClosedReason::Gone,
                 ..
             }
         );
@@ -216,7 +209,12 @@ impl Held {
     }
 
     /// An answer named the lease: deadline = sent + held + remaining. Answers the deadline if it grew.
-    pub(super) fn lease_extended(&mut self, sent: BootInstant, held: Millis, lease: &LeaseProjection) -> Option<BootInstant> {
+    pub(super) fn lease_extended(
+        &mut self,
+        sent: BootInstant,
+        held: Millis,
+        lease: &LeaseProjection,
+    ) -> Option<BootInstant> {
         self.lease.version = self.lease.version.max(lease.version);
         self.lease.length = lease.length;
         let deadline = lease_deadline(sent, held, lease.remaining);

@@ -167,10 +167,7 @@ impl Engine {
         Self {
             config,
             entropy,
-            now: Moment {
-                boot: BootInstant::new(0),
-                utc: leasehold_core::time::UtcMillis::new(0),
-            },
+            now: Moment { boot: BootInstant::new(0), utc: leasehold_core::time::UtcMillis::new(0) },
             next_op: 0,
             owners: BTreeMap::new(),
             effects: Vec::new(),

@@ -4,7 +4,7 @@
 //! `running` → `running_acknowledged`. Anything but a whole answer of the launcher is *unknown*: the barrier is asked, and
 //! no start failure is reported. (Worker design, *From offer to running*; ADR-0111 §2 and §3.)
 
-use leasehold_core::attempt::{AttemptState, Callback, RejectReason, Starting, StartingAnswer, StopReason};
+use leasehold_core::attempt::{AttemptState, Callback, RejectReason, Starting, StartingAnswer};
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::counter::CallbackSequence;
 use leasehold_core::crypto::CompletionToken;
@@ -64,10 +64,7 @@ impl Engine {
     /// Notes the operation and emits its effect.
     pub(super) fn begin(&mut self, offer: OfferId, doing: Doing) {
         let live = self.live.as_ref().map(|live| live.numbers);
-        let calls = matches!(
-            doing,
-            Doing::Release(_) | Doing::Starting { .. } | Doing::Running { .. } | Doing::End(_)
-        );
+        let calls = matches!(doing, Doing::Release(_) | Doing::Starting { .. } | Doing::Running { .. } | Doing::End(_));
         if calls && live.is_none() || !self.records.contains_key(&offer) {
             return;
         }
@@ -126,7 +123,8 @@ impl Engine {
         let Some(held) = self.records.get_mut(&offer) else { return };
         // The record would prove nothing in this boot; the claim goes back, or has run out.
         let foreign = held.record.boot != self.config.boot;
-        let stopped = held.stop == Some(StopReason::Shutdown) && !held.starting_sent;
+        // A draining worker takes on what it may have begun, an earlier life's claim included, and nothing else.
+        let stopped = self.shutdown.is_draining() && !held.starting_sent;
         if (foreign || stopped) && held.must_not_start.is_none() {
             if self.beat.is_renewing() {
                 return;
@@ -298,8 +296,7 @@ impl Engine {
                 self.running_acknowledged(offer);
             }
             (Doing::Release(reason), Outcome::Answered(Answer::Released)) => {
-                let stage =
-                    Stage::Closed { reason: ClosedReason::Released, released: Some(reason), evidence: None };
+                let stage = Stage::Closed { reason: ClosedReason::Released, released: Some(reason), evidence: None };
                 self.write(offer, stage);
             }
             (Doing::End(end), Outcome::Answered(Answer::Ended(_))) => self.ended(offer, *end),

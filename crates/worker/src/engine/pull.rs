@@ -239,7 +239,13 @@ impl Engine {
         self.begin(asked, Doing::Publish);
     }
 
-    pub(super) fn give_back(&mut self, asked: OfferId, attempt: AttemptId, generation: LeaseGeneration, reason: ReleaseReason) {
+    pub(super) fn give_back(
+        &mut self,
+        asked: OfferId,
+        attempt: AttemptId,
+        generation: LeaseGeneration,
+        reason: ReleaseReason,
+    ) {
         let Some(ask) = self.asks.durable.iter().find(|ask| ask.offer == asked) else { return };
         let lease = HeldLease { attempt, offer: asked, generation, token: ask.token.clone() };
         let releasing = Releasing { lease, reason, busy: false, retry: Retry::default() };

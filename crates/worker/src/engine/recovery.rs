@@ -33,10 +33,8 @@ impl Held {
     /// Whether recovery may link its tombstone: only in the boot that wrote `launching`, and only where nobody has
     /// seen a child of this launch. A tombstone won after `started` would prove a damaged directory, nothing else.
     pub(super) fn may_bury(&self, boot: &BootId) -> bool {
-        let undecided = matches!(
-            self.record.stage,
-            Stage::Launching { .. } | Stage::RecoveryRequired { callback: Some(_), .. }
-        );
+        let undecided =
+            matches!(self.record.stage, Stage::Launching { .. } | Stage::RecoveryRequired { callback: Some(_), .. });
         undecided && self.record.boot == *boot
     }
 

@@ -38,7 +38,8 @@ impl Engine {
         if self.shutdown.until.is_none() {
             self.shutdown.until = Some(self.now.boot.plus(self.config.drain_timeout));
             let open = self.occupied();
-            let text = format!("told to stop: draining, {open} attempts may finish within {}", self.config.drain_timeout);
+            let text =
+                format!("told to stop: draining, {open} attempts may finish within {}", self.config.drain_timeout);
             return self.report(Level::Info, None, text);
         }
         if self.shutdown.stops_jobs {

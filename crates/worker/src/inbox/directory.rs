@@ -62,7 +62,9 @@ impl Inbox {
         if record.version == RecordVersion::FIRST {
             return match self.dir.publish(WHAT, &name, &bytes) {
                 // A publication that failed half-way: the very same record.
-                Err(DurableError::Exists(_)) if self.dir.read(&name, INBOX_RECORD_BYTES)?.as_deref() == Some(&bytes) => {
+                Err(DurableError::Exists(_))
+                    if self.dir.read(&name, INBOX_RECORD_BYTES)?.as_deref() == Some(&bytes) =>
+                {
                     Ok(self.dir.sync(WHAT)?)
                 }
                 published => Ok(published?),

@@ -111,7 +111,8 @@ impl Record {
     /// The bytes of the file.
     pub fn to_bytes(&self) -> Result<Vec<u8>, RecordError> {
         let offer = &self.offer;
-        let revision = String::from_utf8(offer.revision.to_canonical_bytes()).map_err(|_| RecordError::Field("revision"))?;
+        let revision =
+            String::from_utf8(offer.revision.to_canonical_bytes()).map_err(|_| RecordError::Field("revision"))?;
         let file = File {
             schema: SCHEMA.to_owned(),
             record_version: self.version.get(),
@@ -150,7 +151,8 @@ impl Record {
         if bytes.len() > INBOX_RECORD_BYTES {
             return Err(RecordError::TooLarge);
         }
-        let malformed = |error: serde_json::Error| RecordError::Malformed { line: error.line(), column: error.column() };
+        let malformed =
+            |error: serde_json::Error| RecordError::Malformed { line: error.line(), column: error.column() };
         let file: File = serde_json::from_slice(bytes).map_err(malformed)?;
         if file.schema != SCHEMA {
             return Err(RecordError::Field("schema"));

@@ -128,11 +128,13 @@ impl Record {
     /// What `running` says of it, once something runs.
     pub fn running(&self) -> Option<RunningCall> {
         match &self.stage {
-            Stage::Started { callback, handle } | Stage::RunningAcknowledged { callback, handle } => Some(RunningCall {
-                handle: handle.clone(),
-                callback: *callback,
-                started_at: self.launched_at.unwrap_or(self.updated_at),
-            }),
+            Stage::Started { callback, handle } | Stage::RunningAcknowledged { callback, handle } => {
+                Some(RunningCall {
+                    handle: handle.clone(),
+                    callback: *callback,
+                    started_at: self.launched_at.unwrap_or(self.updated_at),
+                })
+            }
             _ => None,
         }
     }

@@ -36,11 +36,7 @@ impl LogWatch {
     }
 }
 
-async fn follow(
-    notify: AsyncFd<OwnedFd>,
-    mut wanted: mpsc::Receiver<(OfferId, PathBuf)>,
-    grown: mpsc::Sender<Input>,
-) {
+async fn follow(notify: AsyncFd<OwnedFd>, mut wanted: mpsc::Receiver<(OfferId, PathBuf)>, grown: mpsc::Sender<Input>) {
     let mut watched: HashMap<i32, (OfferId, PathBuf)> = HashMap::new();
     loop {
         tokio::select! {

@@ -130,14 +130,9 @@ struct Start {
 }
 
 /// Runs a worker until it is done. The caller has no other threads or children.
-pub fn run(
-    options: &Options,
-    clock: &'static dyn Clock,
-    entropy: impl Entropy + 'static,
-) -> Result<Exit, RunError> {
+pub fn run(options: &Options, clock: &'static dyn Clock, entropy: impl Entropy + 'static) -> Result<Exit, RunError> {
     let start = prepare(options, clock, entropy)?;
-    let runtime =
-        tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(THREADS).build()?;
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(THREADS).build()?;
     let exit = runtime.block_on(drive(start, clock));
     // A launcher's answer that is still awaited is found out by the next start.
     runtime.shutdown_background();
@@ -177,8 +172,10 @@ fn prepare(options: &Options, clock: &dyn Clock, entropy: impl Entropy + 'static
     };
     let inbox = Inbox::open(&path)?;
     let records = read_inbox(&inbox)?;
-    let capabilities = detect::detect(&options.user.path, &path, options.config.labels.clone(), clock)
-        .map_err(|errors| RunError::Capabilities(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")))?;
+    let capabilities =
+        detect::detect(&options.user.path, &path, options.config.labels.clone(), clock).map_err(|errors| {
+            RunError::Capabilities(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+        })?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(256));
     let config = Config {
         worker: identity.worker.clone(),
@@ -356,7 +353,8 @@ impl Driver {
                 if let Some(control) = self.controls.get(&attempt)
                     && let Err(error) = control.get_ref().extend(deadline)
                 {
-                    tracing::warn!(%attempt, "its launcher did not take the renewed deadline: {error}");
+                    // It has just ended: the hang-up is on its way.
+                    tracing::debug!(%attempt, "its launcher did not take the renewed deadline: {error}");
                 }
             }
             Effect::SendStop { attempt, reason } => self.stop(attempt, reason),
@@ -425,7 +423,7 @@ impl Driver {
     fn stop(&self, attempt: AttemptId, reason: StopReason) {
         let Some(control) = self.controls.get(&attempt) else { return };
         if let Err(error) = control.get_ref().stop(reason, None) {
-            tracing::warn!(%attempt, "its launcher did not take the stop: {error}");
+            tracing::debug!(%attempt, "its launcher did not take the stop: {error}");
         }
     }
 }

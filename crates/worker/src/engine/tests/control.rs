@@ -293,7 +293,8 @@ impl Control {
 
     fn ask(&mut self, session: &Session, offer: OfferId, token: Digest) -> AskAnswer {
         let ask = claim::Ask { offer, token };
-        let known = self.leases.get(&offer).cloned().map(|lease| (lease.clone(), self.attempts[&lease.attempt].clone()));
+        let known =
+            self.leases.get(&offer).cloned().map(|lease| (lease.clone(), self.attempts[&lease.attempt].clone()));
         match claim::recover_ask(&ask, known.as_ref().map(|(lease, attempt)| (lease, attempt)), session, self.now) {
             AskVerdict::Granted(granted) => {
                 let (lease, change) = *granted;
@@ -346,10 +347,10 @@ impl Control {
             session: self.fence(numbers),
             lease: Self::lease_fence(lease),
             ending: said.ending.clone(),
-            callback: said.callback.as_ref().map(|(callback, token)| attempt::Callback {
-                sequence: callback.sequence,
-                token: token.digest(),
-            }),
+            callback: said
+                .callback
+                .as_ref()
+                .map(|(callback, token)| attempt::Callback { sequence: callback.sequence, token: token.digest() }),
             running: said.running.clone(),
             log: said.log,
             usage: said.usage,
@@ -358,13 +359,8 @@ impl Control {
         let (run, attempt, revision) = self.facts(lease.attempt);
         let known = self.lease_of(lease.attempt);
         let latest = self.latest(&run);
-        let facts = EndFacts {
-            current: self.current(),
-            run: &run,
-            attempt: &attempt,
-            latest: &latest,
-            lease: known.as_ref(),
-        };
+        let facts =
+            EndFacts { current: self.current(), run: &run, attempt: &attempt, latest: &latest, lease: known.as_ref() };
         let (answer, change) = end::end(facts, &call, &revision.policy(), self.now);
         self.apply(change);
         answer.map(Answer::Ended)

@@ -113,7 +113,12 @@ fn after_a_reboot_nothing_is_started_again_or_called_never_spawned() {
         let world = storm(seed, weather);
         for attempt in world.control.attempts.values() {
             let never = attempt.outcome == Some(leasehold_core::attempt::Outcome::NeverSpawned);
-            assert!(!(never && world.spawns.contains_key(&attempt.id)), "seed {seed}: {}\n{}", attempt.id, world.story());
+            assert!(
+                !(never && world.spawns.contains_key(&attempt.id)),
+                "seed {seed}: {}\n{}",
+                attempt.id,
+                world.story()
+            );
         }
     }
 }

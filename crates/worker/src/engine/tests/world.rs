@@ -145,14 +145,32 @@ struct Launcher {
 
 #[derive(Debug)]
 enum Event {
-    Effect { life: u64, effect: Effect },
-    Input { life: u64, input: Box<Input> },
-    Timer { life: u64, serial: u64 },
+    Effect {
+        life: u64,
+        effect: Effect,
+    },
+    Input {
+        life: u64,
+        input: Box<Input>,
+    },
+    Timer {
+        life: u64,
+        serial: u64,
+    },
     /// A request arrives at the control plane; `answer` says whether its answer comes back.
-    Request { life: u64, op: OpId, call: Box<Call>, answer: bool },
+    Request {
+        life: u64,
+        op: OpId,
+        call: Box<Call>,
+        answer: bool,
+    },
     /// The launcher's child reaches the barrier.
-    Spawn { attempt: AttemptId },
-    Launcher { attempt: AttemptId },
+    Spawn {
+        attempt: AttemptId,
+    },
+    Launcher {
+        attempt: AttemptId,
+    },
     Crash,
     Start,
     Submit,
@@ -308,16 +326,14 @@ impl World {
             Event::Start => self.start(),
             Event::Crash => self.crash(),
             Event::Submit => {
-                let text = format!(
-                    "limits.lease = {}",
-                    self.lease
-                );
+                let text = format!("limits.lease = {}", self.lease);
                 let revision = revision(&text);
                 let run = self.control.submit(revision, &*self.entropy);
                 self.runs.push(run);
             }
             Event::Cancel => {
-                if let Some(run) = self.runs.get(usize::try_from(self.dice.below(64)).unwrap() % self.runs.len().max(1)) {
+                if let Some(run) = self.runs.get(usize::try_from(self.dice.below(64)).unwrap() % self.runs.len().max(1))
+                {
                     self.control.cancel(*run);
                 }
             }
@@ -531,11 +547,14 @@ impl World {
         *self.calls.entry(call.name()).or_default() += 1;
         let life = self.life;
         if self.now < self.cut_until {
-            return self.answer(5, Input::Answer {
-                op,
-                outcome: Outcome::NotDone("connection refused".to_owned()),
-                directives: Vec::new(),
-            });
+            return self.answer(
+                5,
+                Input::Answer {
+                    op,
+                    outcome: Outcome::NotDone("connection refused".to_owned()),
+                    directives: Vec::new(),
+                },
+            );
         }
         let (there, lost) = (self.dice.below(40), self.dice.percent(self.weather.lost_requests));
         let answer = !lost && !self.dice.percent(self.weather.lost_answers);
@@ -636,7 +655,8 @@ impl World {
     fn spawn(&mut self, attempt: AttemptId) {
         let handle = self.handle(attempt);
         let Some(launcher) = self.launchers.get(&attempt).cloned() else { return };
-        let late = BootInstant::new(self.now) >= stop_plan(launcher.deadline, launcher.lease, launcher.grace).terminate_at;
+        let late =
+            BootInstant::new(self.now) >= stop_plan(launcher.deadline, launcher.lease, launcher.grace).terminate_at;
         let Some(directory) = self.disk.directories.get_mut(&attempt) else {
             self.launchers.remove(&attempt);
             return;
