@@ -5,7 +5,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::rc::Rc;
 
-use leasehold_core::attempt::{Callback, EvidenceKind, ExitStatus, Handle, LogPin, RejectReason, StopReason};
+use leasehold_core::attempt::{Callback, EvidenceKind, ExitStatus, Handle, LogPin, Outcome, RejectReason, StopReason};
 use leasehold_core::capability::{Capabilities, Claimed};
 use leasehold_core::crypto::{CompletionToken, Digest, Domain, Ticket};
 use leasehold_core::deadline::stop_plan;
@@ -16,7 +16,7 @@ use leasehold_core::time::{BootInstant, Entropy, Millis, UtcMillis};
 use leasehold_core::verdict::{BarrierFact, LockFact};
 
 use super::super::port::{
-    Ask, Call, Effect, Exit, Found, Input, LaunchAnswer, Level, Moment, OpId, Outcome, Receipt, Signal,
+    Ask, Call, Effect, Exit, Found, Input, LaunchAnswer, Level, Moment, OpId, Outcome as Answered, Receipt, Signal,
 };
 use super::super::{Config, Engine, Recovered, RegistrationFacts};
 use super::control::Control;
@@ -551,7 +551,7 @@ impl World {
                 5,
                 Input::Answer {
                     op,
-                    outcome: Outcome::NotDone("connection refused".to_owned()),
+                    outcome: Answered::NotDone("connection refused".to_owned()),
                     directives: Vec::new(),
                 },
             );
@@ -564,7 +564,7 @@ impl World {
             self.at(late, Event::Request { life, op, call: Box::new(call.clone()), answer: false });
         }
         if !answer {
-            let outcome = Outcome::Unknown("no answer".to_owned());
+            let outcome = Answered::Unknown("no answer".to_owned());
             let after = there + self.dice.below(timeout.get().max(1)) + 50;
             self.answer(after, Input::Answer { op, outcome, directives: Vec::new() });
         }
@@ -589,8 +589,8 @@ impl World {
             _ => false,
         };
         let outcome = match result {
-            Ok(answer) => Outcome::Answered(answer),
-            Err(refusal) => Outcome::Refused(refusal),
+            Ok(answer) => Answered::Answered(answer),
+            Err(refusal) => Answered::Refused(refusal),
         };
         let directives = self.control.directives();
         let back = self.dice.below(40) + if idle { 1_500 } else { 0 };
@@ -774,6 +774,15 @@ impl World {
     pub(super) fn check(&self) {
         for (attempt, spawns) in &self.spawns {
             assert!(*spawns <= 1, "seed {}: attempt {attempt} was started {spawns} times\n{}", self.seed, self.story());
+        }
+        let mut alive = BTreeSet::new();
+        for attempt in self.launchers.keys().filter(|attempt| self.spawned(**attempt)) {
+            let run = self.control.attempts[attempt].run;
+            assert!(alive.insert(run), "seed {}: two live processes of run {run}\n{}", self.seed, self.story());
+        }
+        for (id, attempt) in &self.control.attempts {
+            let denied = attempt.outcome == Some(Outcome::NeverSpawned) && self.spawns.contains_key(id);
+            assert!(!denied, "seed {}: {id} was started and called never spawned\n{}", self.seed, self.story());
         }
         assert_eq!(self.control.copies, 0, "seed {}: taken for a copy\n{}", self.seed, self.story());
     }
