@@ -13,6 +13,12 @@ pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().unwrap_or(Path::new("."))
 }
 
+/// Where cargo puts what it builds, wherever the person has sent it.
+pub(crate) fn target_directory() -> Result<PathBuf> {
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec()?;
+    Ok(metadata.target_directory.into_std_path_buf())
+}
+
 /// A `cargo` command at the root of the workspace: the one that runs us, or the one on the path.
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(option_env!("CARGO").unwrap_or("cargo"));

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::checkout::{cargo, root, run as run_command};
+use crate::checkout::{cargo, run as run_command, target_directory};
 use crate::{environment, licences, walls};
 
 /// What `cargo xtask ci` was asked for.
@@ -125,11 +125,6 @@ fn end_to_end() -> Result<()> {
             .env("LEASEHOLD_BIN", release.join("leasehold"))
             .env("LEASEHOLD_WORKER_BIN", release.join("leasehold-worker")),
     )
-}
-
-fn target_directory() -> Result<std::path::PathBuf> {
-    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec()?;
-    Ok(metadata.target_directory.into_std_path_buf())
 }
 
 struct Finished {

@@ -28,7 +28,7 @@ impl Product {
     /// Starts it and waits until its worker takes work.
     pub(crate) fn start() -> Result<Self> {
         let directory = tempfile::tempdir().context("cannot make a directory")?;
-        let child = Command::new(checkout::root().join("target/release/leasehold"))
+        let child = Command::new(checkout::target_directory()?.join("release/leasehold"))
             .args(["up", "--listen", "127.0.0.1:0", "--worker-listen", "127.0.0.1:0", "--data"])
             .arg(directory.path().join("data"))
             .stdin(Stdio::null())
