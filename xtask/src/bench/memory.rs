@@ -28,14 +28,15 @@ impl Memory {
     }
 }
 
-/// The processes whose command line holds every one of `words`.
-pub(crate) fn processes(words: &[&str]) -> Vec<u32> {
-    let Ok(entries) = std::fs::read_dir("/proc") else { return Vec::new() };
+/// The child of `parent` whose command line holds `word`.
+pub(crate) fn child_of(parent: u32, word: &str) -> Result<u32> {
+    let entries = std::fs::read_dir("/proc").context("cannot read /proc")?;
     let pids = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
-    pids.filter(|pid: &u32| {
+    let is_it = |pid: &u32| {
         let line = std::fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
-        let line = String::from_utf8_lossy(&line).replace('\0', " ");
-        words.iter().all(|word| line.contains(word))
-    })
-    .collect()
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        String::from_utf8_lossy(&line).contains(word) && status.contains(&format!("\nPPid:\t{parent}\n"))
+    };
+    let mut found = pids.filter(is_it);
+    found.next().with_context(|| format!("process {parent} has no child `{word}`"))
 }

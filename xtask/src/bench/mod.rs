@@ -36,11 +36,13 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let spawns = machine::spawns_per_second(2, Duration::from_secs(2))?;
     let syncs = machine::syncs_per_second(Duration::from_secs(2))?;
     let bare = machine::start_latency(options.starts)?;
-    eprintln!("measuring the product …");
+    eprintln!("measuring the product: {} starts …", options.starts);
     let mut product = product::Product::start()?;
     let idle = product.memory_of_worker()?;
     let started = product.start_latency(options.starts)?;
+    eprintln!("measuring the product: memory …");
     let launcher = product.memory_of_launcher()?;
+    eprintln!("measuring the product: {} runs …", options.runs);
     let rate = product.runs_per_second(options.runs)?;
     let busy = product.memory_of_worker()?;
     product.stop()?;

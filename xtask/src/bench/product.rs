@@ -9,7 +9,7 @@ use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
 use super::machine::{per_second, to_millis};
-use super::memory::{Memory, processes};
+use super::memory::{Memory, child_of};
 use super::{Quantiles, stamp};
 use crate::checkout;
 
@@ -58,11 +58,11 @@ impl Product {
 
     /// The worker's own process.
     pub(crate) fn memory_of_worker(&self) -> Result<Memory> {
-        let data = self.directory.path().to_string_lossy().into_owned();
-        match processes(&["worker-process", &data])[..] {
-            [pid] => Memory::of(pid),
-            ref pids => bail!("expected one worker process, found {pids:?}"),
-        }
+        Memory::of(self.worker()?)
+    }
+
+    fn worker(&self) -> Result<u32> {
+        child_of(self.child.id(), "worker-process")
     }
 
     /// A launcher with a job that waits.
@@ -71,9 +71,7 @@ impl Product {
         while self.get(&format!("/api/v1/runs/{run}"))?["state"] != "running" {
             pause();
         }
-        let data = self.directory.path().to_string_lossy().into_owned();
-        let pids = processes(&[" launcher ", &data]);
-        let memory = Memory::of(*pids.first().context("no launcher found")?);
+        let memory = Memory::of(child_of(self.worker()?, "launcher")?);
         self.request("POST", &format!("/api/v1/runs/{run}/cancel"), Some(&json!({})))?;
         self.wait_for_end(&run)?;
         memory

@@ -8,19 +8,30 @@ use leasehold_core::end::Ending;
 use leasehold_core::id::{BootId, OfferId};
 use leasehold_core::inbox::{RecoveryReason, Stage};
 use leasehold_core::revision::OnLeaseLoss;
-use leasehold_core::time::Millis;
+use leasehold_core::time::{BootInstant, Millis};
 use leasehold_core::verdict::{BarrierFact, Observed, Progress, ReceiptFact, Verdict, judge};
 
 use super::Engine;
 use super::held::{Doing, Held, Known};
 use super::port::{Effect, End, Found, Level, Receipt};
 
-/// Between two looks at an attempt that is just being decided.
+/// Between two looks at an attempt that cannot be looked at, or is slow to be decided.
 const AGAIN: Millis = Millis::new(200);
+/// Between the first two looks at an attempt that is just being decided or is just ending; doubles up to [`AGAIN`].
+const SOON: Millis = Millis::new(4);
+/// After so many looks a started attempt without a barrier will never be decided: about two seconds.
+const LOOKS: u32 = 14;
 /// How long a launcher that should have ended may take to show it.
 const OVERDUE: Millis = Millis::from_secs(1);
 
 impl Held {
+    /// Looks at the attempt again, soon at first: most of what is undecided is decided within milliseconds.
+    fn look_again(&mut self, now: BootInstant) {
+        let wait = SOON.times(1 << self.undecided.min(16)).min(AGAIN);
+        self.undecided = self.undecided.saturating_add(1);
+        self.retry.wait_until(now.plus(wait));
+    }
+
     /// How far the record had come, for the verdict.
     fn progress(&self) -> Progress {
         match &self.record.stage {
@@ -140,7 +151,8 @@ impl Engine {
         let now = self.now.boot;
         let Some(held) = self.records.get_mut(&offer) else { return };
         let attempt = held.record.attempt();
-        if verdict != Verdict::Undecided {
+        // That it runs is settled only once its launcher is attached to: until then the looks must slow down.
+        if !matches!(verdict, Verdict::Undecided | Verdict::Running) {
             held.undecided = 0;
         }
         match verdict {
@@ -170,9 +182,8 @@ impl Engine {
             }
             Verdict::Undecided => {
                 // A launcher is at work, or a started record has lost its barrier: then nobody will ever decide.
-                held.undecided += 1;
-                if held.may_bury(&self.config.boot) || held.undecided < 10 {
-                    held.retry.wait_until(now.plus(AGAIN));
+                if held.may_bury(&self.config.boot) || held.undecided < LOOKS {
+                    held.look_again(now);
                 } else {
                     held.known = Held::lost(EvidenceKind::RecordDamaged);
                     self.report(Level::Fault, Some(attempt), "the spawn barrier of a started attempt is gone");
@@ -202,7 +213,7 @@ impl Engine {
         if !attached {
             // It ended between the look and the connection, or is about to listen.
             held.known = Known::Nothing;
-            held.retry.wait_until(now.plus(AGAIN));
+            held.look_again(now);
             return;
         }
         held.known = Known::Attached;
