@@ -110,7 +110,24 @@ fn check(revision: &Revision, key: Option<&str>) -> Result<(), Denied> {
             allowed: "no inputs: this control plane keeps no artifacts".to_owned(),
         });
     }
-    Ok(())
+    // To drop silently what a person asked for would be a lie about the run.
+    let not_built = [
+        (
+            "artifacts.collect",
+            !revision.artifacts().is_empty(),
+            "files to keep",
+            "none: collecting files is not built yet",
+        ),
+        ("notify", revision.notify().is_some(), "a notification", "none: notifications are not built yet"),
+        ("after", !revision.after().is_empty(), "a task to wait for", "none: tasks are not built yet"),
+        ("trigger", !revision.triggers().is_empty(), "a trigger", "none: schedules are not built yet"),
+    ];
+    match not_built.into_iter().find(|(_, asked, ..)| *asked) {
+        Some((field, _, got, allowed)) => {
+            Err(Denied::Invalid { field: field.to_owned(), got: got.to_owned(), allowed: allowed.to_owned() })
+        }
+        None => Ok(()),
+    }
 }
 
 #[cfg(test)]
@@ -149,7 +166,14 @@ mod tests {
         let before = world.store.dump();
         let secret = Value::map([("DB_PASSWORD", Value::map([("secret", Value::text("reports-db"))]))]);
         let day = Value::map([("DAY", Value::map([("description", Value::text("which day"))]))]);
+        let collect = Value::map([("collect", Value::texts(["report.csv"]))]);
+        let channel = Value::map([("webhook", Value::map([("secret", Value::text("team-webhook"))]))]);
+        let nightly = Value::map([("cron", Value::text("0 3 * * *"))]);
         let cases = [
+            ("artifacts.collect", submit(revision([("artifacts", collect)]), None)),
+            ("notify", submit(revision([("notify", channel)]), None)),
+            ("after", submit(revision([("after", Value::texts(["build"]))]), None)),
+            ("trigger", submit(revision([("trigger", Value::List(vec![nightly]))]), None)),
             ("env.DB_PASSWORD", submit(revision([("env", secret)]), None)),
             ("params.DAY", submit(revision([("params", day)]), None)),
             ("idempotency key", submit(plain(), Some(""))),

@@ -112,6 +112,16 @@ struct Fitting {
     waiters: Vec<(Arc<Waiter>, Score)>,
 }
 
+impl Fitting {
+    /// Whether the lane goes on behind its `asked` heads, and somebody who waits can be given fewer than `heads` of them.
+    fn hides(&self, asked: usize, heads: usize) -> bool {
+        let open = |waiter: &Waiter| {
+            self.lane.heads.iter().filter(|head| !gave_back(&self.lane, head, &waiter.fence.worker)).count()
+        };
+        self.lane.heads.len() >= asked && self.waiters.iter().any(|(waiter, _)| open(waiter) < heads)
+    }
+}
+
 impl ControlPlane {
     /// Runs cycles until the control plane drains.
     pub(crate) async fn dispatch_loop(&self) {
@@ -213,16 +223,23 @@ impl ControlPlane {
         mut found: Vec<Fitting>,
         heads: usize,
     ) -> Result<Vec<Fitting>, StoreError> {
-        if found.is_empty() || heads <= 1 {
-            return Ok(found);
-        }
-        let mut whole = self.store().lanes(before, limits::DISPATCH_PAGE, heads).await?;
-        for fitting in &mut found {
-            if let Some(place) = whole.iter().position(|lane| lane.key == fitting.lane.key) {
-                fitting.lane = whole.swap_remove(place);
+        let (mut asked, mut wanted) = (1, heads);
+        loop {
+            if !found.is_empty() && wanted > asked {
+                let mut whole = self.store().lanes(before.clone(), limits::DISPATCH_PAGE, wanted).await?;
+                for fitting in &mut found {
+                    if let Some(place) = whole.iter().position(|lane| lane.key == fitting.lane.key) {
+                        fitting.lane = whole.swap_remove(place);
+                    }
+                }
+                asked = wanted;
             }
+            // What a worker gave back must not hide from it what waits behind.
+            if asked >= limits::DISPATCH_CLAIMS || !found.iter().any(|fitting| fitting.hides(asked, heads)) {
+                return Ok(found);
+            }
+            wanted = asked.saturating_mul(4).min(limits::DISPATCH_CLAIMS);
         }
-        Ok(found)
     }
 
     /// Claims, all at once; answers the most that came of it.
@@ -249,7 +266,13 @@ impl ControlPlane {
         match self.store().claim(call).await {
             Ok(Outcome::Applied(grant) | Outcome::Replayed(grant)) => {
                 self.claimed(&grant);
+                let worker = grant.lease.worker.clone();
+                let waiter = Arc::clone(&reserved.waiter);
                 reserved.granted(grant);
+                if waiter.is_closing() {
+                    // Its pull may be gone: the worker's next one has asked already, and would find this only later.
+                    self.hints().changed(&Topic::Worker(worker));
+                }
                 Ok(Landed::Granted)
             }
             Ok(Outcome::Refused(ClaimRefused::NotClaimed(NotClaimed::Taken))) => {

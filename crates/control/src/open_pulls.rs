@@ -52,6 +52,7 @@ pub(crate) struct Waiter {
     pub(crate) digest: Digest,
     waiting: Mutex<Waiting>,
     changed: Notify,
+    looked: Notify,
 }
 
 #[derive(Debug, Default)]
@@ -63,6 +64,8 @@ struct Waiting {
     closing: bool,
     /// There is something to answer, or another pull of its session took its place.
     settled: bool,
+    /// A dispatch cycle has looked for work for it.
+    looked: bool,
     delivery: Delivery,
 }
 
@@ -75,6 +78,11 @@ impl Waiter {
     /// How many of its slots are free, whatever it asks for.
     pub(crate) fn free(&self) -> u16 {
         lock(&self.waiting).free
+    }
+
+    /// Whether its pull is being answered or was cut off: what is claimed for it now, a later pull may have to find.
+    pub(crate) fn is_closing(&self) -> bool {
+        lock(&self.waiting).closing
     }
 
     /// Takes an ask to claim with.
@@ -109,11 +117,13 @@ impl Waiter {
     pub(crate) fn cycle_ended(&self, reasons: Reasons) {
         let mut waiting = lock(&self.waiting);
         waiting.delivery.reasons = reasons;
+        waiting.looked = true;
         if !waiting.delivery.grants.is_empty() || !waiting.delivery.gone.is_empty() {
             waiting.settled = true;
         }
         let settled = waiting.settled;
         drop(waiting);
+        self.looked.notify_one();
         if settled {
             self.changed.notify_one();
         }
@@ -215,14 +225,16 @@ pub(crate) struct OpenPulls {
 }
 
 impl OpenPulls {
-    /// A place for a pull; an earlier one of the same worker is answered now.
-    pub(crate) fn enter(&self, fence: &SessionFence, session: &Session, asks: &[Ask]) -> Place {
+    /// A place for a pull; an earlier one of the same worker is answered now. Answers whether there was one: what was claimed
+    /// for it meanwhile may be this pull's, too.
+    pub(crate) fn enter(&self, fence: &SessionFence, session: &Session, asks: &[Ask]) -> (Place, bool) {
         let waiter = Arc::new(Waiter {
             fence: fence.clone(),
             capabilities: session.capabilities.clone(),
             digest: session.capabilities.digest(),
             waiting: Mutex::new(Waiting { open: asks.iter().cloned().collect(), ..Waiting::default() }),
             changed: Notify::new(),
+            looked: Notify::new(),
         });
         let mut registry = lock(&self.registry);
         let number = registry.next;
@@ -231,10 +243,10 @@ impl OpenPulls {
         let earlier = registry.by_worker.insert(fence.worker.clone(), number);
         let earlier = earlier.and_then(|number| registry.waiters.get(&number).cloned());
         drop(registry);
-        if let Some(earlier) = earlier {
+        if let Some(earlier) = &earlier {
             earlier.supersede();
         }
-        Place { registry: Arc::clone(&self.registry), number, waiter }
+        (Place { registry: Arc::clone(&self.registry), number, waiter }, earlier.is_some())
     }
 
     /// Those that can be given a run now, in the order they came.
@@ -287,6 +299,13 @@ impl Place {
     pub(crate) async fn settled(&self) {
         while !lock(&self.waiter.waiting).settled {
             self.waiter.changed.notified().await;
+        }
+    }
+
+    /// Waits until a dispatch cycle has looked for work for it. May be dropped and called again.
+    pub(crate) async fn looked(&self) {
+        while !lock(&self.waiter.waiting).looked {
+            self.waiter.looked.notified().await;
         }
     }
 

@@ -6,13 +6,17 @@
 use std::sync::Arc;
 
 use leasehold_core::registration::Cadence;
-use leasehold_core::time::{Clock, Entropy, Millis, UtcMillis};
+use leasehold_core::time::{BootInstant, Clock, Entropy, Millis, UtcMillis};
+use leasehold_store::outcome::StoreError;
 use leasehold_store::port::Store;
 use tokio::sync::watch;
 
 use crate::hints::Hints;
 use crate::install::Keys;
 use crate::open_pulls::OpenPulls;
+
+/// How long an answer about readiness serves.
+const READY_KEPT: Millis = Millis::from_secs(1);
 
 /// What an installation may tune; the defaults are the design's.
 #[derive(Debug, Clone)]
@@ -59,6 +63,8 @@ struct Inner {
     hints: Hints,
     open_pulls: OpenPulls,
     draining: watch::Sender<bool>,
+    /// What the store said last when it was asked whether it can commit.
+    checked: tokio::sync::Mutex<Option<(BootInstant, Result<(), StoreError>)>>,
 }
 
 impl ControlPlane {
@@ -79,6 +85,7 @@ impl ControlPlane {
             hints: Hints::default(),
             open_pulls: OpenPulls::default(),
             draining: watch::Sender::new(false),
+            checked: tokio::sync::Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -96,9 +103,25 @@ impl ControlPlane {
         tokio::join!(begin_drain, self.dispatch_loop(), self.recovery_loop());
     }
 
-    /// Whether the store answers: for `readyz`.
+    /// Whether work can be done: the store commits, and the control plane does not drain. For `readyz`, which anybody may
+    /// ask: one answer serves everybody for a while.
     pub async fn ready(&self) -> crate::error::OperatorResult<()> {
-        self.store().now().await?;
+        let mut checked = self.inner.checked.lock().await;
+        let now = self.clock().boot();
+        let answer = match &*checked {
+            Some((at, answer)) if now.since(*at) < READY_KEPT => answer.clone(),
+            _ => {
+                let answer = self.store().check().await;
+                *checked = Some((now, answer.clone()));
+                answer
+            }
+        };
+        drop(checked);
+        // Nothing was asked of it but a proof: nothing is left to find out.
+        answer.map_err(|error| match error {
+            StoreError::Unknown { reason } => StoreError::NotDone { reason },
+            known => known,
+        })?;
         if self.is_draining() { Err(crate::error::ServiceError::shutting_down()) } else { Ok(()) }
     }
 
@@ -158,13 +181,29 @@ impl std::fmt::Debug for ControlPlane {
 #[cfg(test)]
 mod tests {
     use leasehold_core::lease::LeaseFence;
+    use leasehold_store::faulty::{Fault, Schedule};
 
     use super::*;
     use crate::end::End;
+    use crate::error::ServiceError;
+    use crate::fixture::World;
     use crate::logs::LogFollower;
     use crate::principal::{Caller, SessionRef, WorkerPrincipal};
     use crate::pull::Pull;
     use crate::watch::EventFollower;
+
+    #[tokio::test]
+    async fn readiness_is_the_stores_power_to_commit_and_comes_back_by_itself() {
+        let world = World::new().await;
+        let replica = world.replica(Schedule::cycle([Fault::Undone, Fault::None]));
+        for _ in 0..3 {
+            let refused = replica.ready().await.unwrap_err();
+            assert!(matches!(refused, ServiceError::NotDone { .. }), "{refused}");
+        }
+        world.clock.advance(READY_KEPT);
+        assert_eq!(replica.ready().await, Ok(()));
+        assert_eq!(replica.ready().await, Ok(()), "one answer serves everybody for a while");
+    }
 
     /// Compiles only while what handlers await can move between threads.
     #[test]

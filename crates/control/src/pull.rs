@@ -27,6 +27,9 @@ use crate::principal::{SessionRef, WorkerPrincipal};
 /// A directive that this session was told before is repeated after this long, so that a lost answer costs no more.
 const DIRECTIVE_REPEAT: Millis = Millis::from_secs(1);
 
+/// How long beyond its wait a pull is kept for the first dispatch cycle that looks for work for it.
+const FIRST_LOOK: Millis = Millis::from_secs(1);
+
 /// A pull as it arrived.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Pull {
@@ -79,7 +82,8 @@ impl ControlPlane {
         // Subscribed before the first look: a cancel, a freed slot or a replacement in between wakes.
         let mut hinted = self.hints().subscribe(Topic::Worker(worker.worker().clone()));
         let deadline = tokio::time::sleep(pull.wait.min(limits::PULL_WAIT).to_std());
-        tokio::pin!(deadline);
+        let first_look = tokio::time::sleep(pull.wait.min(limits::PULL_WAIT).plus(FIRST_LOOK).to_std());
+        tokio::pin!(deadline, first_look);
         let mut place: Option<Place> = None;
         let (state, delivery) = loop {
             let state = match settle(self.store().recover_asks(fence.clone(), pull.asks.clone()).await) {
@@ -100,10 +104,26 @@ impl ControlPlane {
                 };
                 break (state, delivery);
             }
-            let waiting = place.get_or_insert_with(|| self.open_pulls().enter(&fence, &state.session, &pull.asks));
-            if waiting.refresh(state.free_slots) {
+            if place.is_none() {
+                let (entered, superseded) = self.open_pulls().enter(&fence, &state.session, &pull.asks);
+                place = Some(entered);
+                if superseded {
+                    // Looked at again: the pull whose place this is may have been given a run since.
+                    continue;
+                }
+            }
+            let Some(waiting) = &place else { continue };
+            let may_get = waiting.refresh(state.free_slots);
+            if may_get {
                 self.hints().dispatch();
             }
+            let over = async {
+                (&mut deadline).await;
+                // Also a pull that does not wait is looked for work for once.
+                if may_get {
+                    waiting.looked().await;
+                }
+            };
             let repeat = async {
                 if state.directives.is_empty() {
                     std::future::pending::<()>().await;
@@ -112,7 +132,8 @@ impl ControlPlane {
             };
             tokio::select! {
                 () = waiting.settled() => {}
-                () = &mut deadline => {}
+                () = over => {}
+                () = &mut first_look => {}
                 () = repeat => {}
                 () = self.drained() => {}
                 () = hinted.hinted() => continue,

@@ -31,7 +31,11 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     let closed = |cause: &(dyn std::error::Error + 'static)| {
         cause.downcast_ref::<io::Error>().is_some_and(|error| error.kind() == io::ErrorKind::BrokenPipe)
     };
-    error.chain().any(closed)
+    // A connection that breaks this way is a failure like any other: only our own output may go quietly.
+    let is_connection = |cause: &(dyn std::error::Error + 'static)| {
+        matches!(cause.downcast_ref(), Some(RequestError::Unreachable { .. }))
+    };
+    !error.chain().any(is_connection) && error.chain().any(closed)
 }
 
 /// Says an error with its causes, each cause that is not part of the sentence already.
@@ -73,5 +77,8 @@ mod tests {
         let error = io::Error::from(io::ErrorKind::BrokenPipe);
         assert!(is_closed_pipe(&anyhow::Error::from(error).context("writing")));
         assert!(!is_closed_pipe(&anyhow::anyhow!("else")));
+        let source = io::Error::from(io::ErrorKind::BrokenPipe);
+        let connection = RequestError::Unreachable { target: "there".to_owned(), source };
+        assert!(!is_closed_pipe(&connection.into()), "a broken connection is told");
     }
 }

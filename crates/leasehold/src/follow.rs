@@ -5,7 +5,7 @@ use leasehold_wire::api::route;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::client::{Client, RequestError};
-use crate::output::OutputArgs;
+use crate::output::{OutputArgs, cannot_write};
 use crate::waiting::{Reconnect, cut_off};
 
 /// Whose output, and how much of it.
@@ -88,8 +88,8 @@ impl<O: AsyncWrite + Unpin, E: AsyncWrite + Unpin> Streams<O, E> {
                     reason: "output that is neither text nor base64".to_owned(),
                 })?;
                 match stream {
-                    OutputStream::Stdout => write(&mut self.stdout, &bytes).await?,
-                    OutputStream::Stderr => write(&mut self.stderr, &bytes).await?,
+                    OutputStream::Stdout => write("stdout", &mut self.stdout, &bytes).await?,
+                    OutputStream::Stderr => write("stderr", &mut self.stderr, &bytes).await?,
                 }
             }
             LogEvent::Attempt(attempt) if attempt.number > 1 => {
@@ -109,10 +109,13 @@ impl<O: AsyncWrite + Unpin, E: AsyncWrite + Unpin> Streams<O, E> {
     }
 }
 
-async fn write(to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
-    to.write_all(bytes).await?;
-    // Live: a reader sees it now, whatever comes later.
-    to.flush().await
+async fn write(name: &str, to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
+    let written = async {
+        to.write_all(bytes).await?;
+        // Live: a reader sees it now, whatever comes later.
+        to.flush().await
+    };
+    written.await.map_err(|error| cannot_write(name, &error))
 }
 
 #[cfg(test)]

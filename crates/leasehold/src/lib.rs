@@ -18,6 +18,7 @@ mod interrupt;
 mod local_worker;
 mod logging;
 mod output;
+mod reference;
 mod run_page;
 mod run_request;
 #[cfg(test)]

@@ -60,7 +60,10 @@ impl OutputArgs {
 
     /// Prints a list.
     pub(crate) fn list<T: Row>(&self, items: &[T]) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+        self.write_list(items, &mut io::stdout().lock()).map_err(|error| cannot_write("stdout", &error))
+    }
+
+    fn write_list<T: Row>(&self, items: &[T], out: &mut impl Write) -> io::Result<()> {
         match self.format() {
             Format::Table => {
                 for line in table(items).lines() {
@@ -69,11 +72,11 @@ impl OutputArgs {
                 Ok(())
             }
             Format::Json => {
-                serde_json::to_writer_pretty(&mut out, items)?;
+                serde_json::to_writer_pretty(&mut *out, items)?;
                 writeln!(out)
             }
             Format::Jsonl => items.iter().try_for_each(|item| {
-                serde_json::to_writer(&mut out, item)?;
+                serde_json::to_writer(&mut *out, item)?;
                 writeln!(out)
             }),
             Format::Name => items.iter().try_for_each(|item| writeln!(out, "{}", item.name())),
@@ -87,15 +90,24 @@ impl OutputArgs {
         name: &str,
         page: impl FnOnce(&mut dyn Write) -> io::Result<()>,
     ) -> io::Result<()> {
-        let mut out = io::stdout().lock();
+        self.write_one(item, name, page, &mut io::stdout().lock()).map_err(|error| cannot_write("stdout", &error))
+    }
+
+    fn write_one<T: Serialize>(
+        &self,
+        item: &T,
+        name: &str,
+        page: impl FnOnce(&mut dyn Write) -> io::Result<()>,
+        out: &mut impl Write,
+    ) -> io::Result<()> {
         match self.format() {
-            Format::Table => page(&mut out),
+            Format::Table => page(out),
             Format::Json => {
-                serde_json::to_writer_pretty(&mut out, item)?;
+                serde_json::to_writer_pretty(&mut *out, item)?;
                 writeln!(out)
             }
             Format::Jsonl => {
-                serde_json::to_writer(&mut out, item)?;
+                serde_json::to_writer(&mut *out, item)?;
                 writeln!(out)
             }
             Format::Name => writeln!(out, "{name}"),
@@ -108,6 +120,11 @@ impl OutputArgs {
             let _ = writeln!(io::stderr().lock(), "{text}");
         }
     }
+}
+
+/// A stream of ours that cannot be written, named. The kind stays: who closed a pipe on purpose is told nothing.
+pub(crate) fn cannot_write(name: &str, error: &io::Error) -> io::Error {
+    io::Error::new(error.kind(), format!("cannot write to {name}: {error}"))
 }
 
 fn table<T: Row>(items: &[T]) -> Table {

@@ -5,6 +5,8 @@
 
 use std::collections::BTreeMap;
 use std::fmt;
+use std::fs::File;
+use std::io::Read as _;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
@@ -70,12 +72,20 @@ impl Spec {
     /// Reads `file`, or standard input when it is `-`.
     pub(crate) fn read(file: &Path) -> Result<Self, SpecError> {
         let refused = |source| SpecError::Read { file: file.to_owned(), source };
-        let text = if file.as_os_str() == "-" {
-            std::io::read_to_string(std::io::stdin().lock()).map_err(refused)?
+        // One byte more than allowed tells that it is too large; a device or a pipe may have no end at all.
+        let most = limits::REVISION_BODY as u64 + 1;
+        let mut text = Vec::new();
+        if file.as_os_str() == "-" {
+            std::io::stdin().lock().take(most).read_to_end(&mut text)
         } else {
-            std::fs::read_to_string(file).map_err(refused)?
-        };
-        Self::parse(file, text)
+            File::open(file).and_then(|file| file.take(most).read_to_end(&mut text))
+        }
+        .map_err(refused)?;
+        if text.len() > limits::REVISION_BODY {
+            return Err(SpecError::TooLarge { file: file.to_owned(), limit: limits::REVISION_BODY });
+        }
+        let no_text = |_| refused(std::io::Error::new(std::io::ErrorKind::InvalidData, "it is not UTF-8 text"));
+        Self::parse(file, String::from_utf8(text).map_err(no_text)?)
     }
 
     /// Reads the text of `file`.
@@ -213,6 +223,16 @@ mod tests {
         assert_eq!(told.len(), 2, "{told:?}");
         assert!(told.iter().any(|line| line.starts_with("job.toml:1:1: ")), "{told:?}");
         assert!(told.iter().any(|line| line.starts_with("job.toml:5:1: ")), "{told:?}");
+    }
+
+    #[test]
+    fn a_file_without_an_end_is_too_large_and_no_text_is_said_to_be_none() {
+        let endless = Spec::read(Path::new("/dev/zero")).unwrap_err();
+        assert!(matches!(endless, SpecError::TooLarge { .. }), "{endless}");
+        let file = tempfile::NamedTempFile::new().unwrap();
+        std::fs::write(file.path(), b"name = \"\xff\"").unwrap();
+        let told = Spec::read(file.path()).unwrap_err().to_string();
+        assert!(told.contains("UTF-8"), "{told}");
     }
 
     #[test]

@@ -47,11 +47,11 @@ impl Server {
             None => None,
         };
         let secured = Secured::Operators { tls: TlsAcceptor::from(Arc::new(operators)) };
-        let places = Places::new(config.connections, config.operators_per_address);
+        let places = Places::for_operators(config.connections, config.operators_per_address);
         let api = TcpPort::bind("the operator API", config.api, secured, places).await?;
         let secured =
             Secured::Workers { tls: TlsAcceptor::from(Arc::new(workers)), domain: keys.trust_domain().clone() };
-        let places = Places::new(config.connections, config.strangers_per_address);
+        let places = Places::for_workers(config.connections, config.strangers_per_address);
         let ingress = TcpPort::bind("the worker ingress", config.ingress, secured, places).await?;
         let ingress_url = match &config.ingress_url {
             Some(url) => url.as_str().into(),

@@ -163,6 +163,10 @@ impl Store for Faulty {
         self.reading(self.inner.now()).await
     }
 
+    async fn check(&self) -> Result<(), StoreError> {
+        self.changing(self.inner.check()).await
+    }
+
     async fn installation(&self) -> Result<Option<Installation>, StoreError> {
         self.reading(self.inner.installation()).await
     }

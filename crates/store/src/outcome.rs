@@ -27,7 +27,7 @@ impl<T, R> Outcome<T, R> {
 }
 
 /// A transaction that could not be decided or whose fate is not known.
-#[derive(Debug, thiserror::Error)]
+#[derive(Debug, Clone, thiserror::Error)]
 pub enum StoreError {
     /// Certainly not done: it may be tried again as it was.
     #[error("the store did not do it: {reason}")]

@@ -62,6 +62,9 @@ pub trait Store: Send + Sync + 'static {
     /// The clocks of the store, for answers that need no transaction.
     async fn now(&self) -> Result<Now, StoreError>;
 
+    /// Whether the store can commit: for a readiness that means *work can be done*. Changes nothing but a clock.
+    async fn check(&self) -> Result<(), StoreError>;
+
     /// What this installation is, once it was made.
     async fn installation(&self) -> Result<Option<Installation>, StoreError>;
 

@@ -42,10 +42,8 @@ impl Product {
                 bail!("leasehold up ended with {status}");
             }
             let workers = product.get("/api/v1/workers").unwrap_or_default();
-            if workers["items"]
-                .as_array()
-                .is_some_and(|items| items.iter().any(|item| item["session"]["state"] == "active"))
-            {
+            let online = |items: &Vec<Value>| items.iter().any(|item| item["status"] == "online");
+            if workers["items"].as_array().is_some_and(online) {
                 return Ok(product);
             }
             pause();

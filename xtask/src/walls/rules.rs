@@ -190,7 +190,9 @@ fn named(place: Place<'_>, whole: &Source, shipped: &Source) -> Vec<Violation> {
 }
 
 fn sql(place: Place<'_>, shipped: &Source) -> Vec<Violation> {
-    if matches!(place.folder, "sql" | "xtask") {
+    // The end-to-end tests read what the product wrote, from outside, and compare it with what it says.
+    let from_outside = place.path == "crates/sim/src/database.rs";
+    if matches!(place.folder, "sql" | "xtask") || from_outside {
         return Vec::new();
     }
     let is_statement = |text: &str| STATEMENTS.iter().any(|statement| text.trim_start().starts_with(statement));

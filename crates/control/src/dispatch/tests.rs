@@ -8,10 +8,11 @@ use futures_util::poll;
 use leasehold_core::canonical::Value;
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::limits;
-use leasehold_core::placement::MismatchClass;
+use leasehold_core::placement::{MismatchClass, Score};
 use leasehold_core::run::RunState;
 use leasehold_core::time::Millis;
 
+use super::{Landed, Proposal};
 use crate::fixture::{World, granted, labelled, plain, revision};
 use crate::pull::AskAnswer;
 
@@ -246,6 +247,20 @@ async fn a_pass_that_begins_where_an_abandoned_one_stopped_comes_round_to_what_l
 }
 
 #[tokio::test(start_paused = true)]
+async fn what_a_worker_gave_back_does_not_hide_what_waits_behind_it() {
+    let world = World::new().await;
+    let agent = world.agent("nas", 1).await;
+    for _ in 0..6 {
+        world.submit(plain()).await;
+        let taken = agent.take().await;
+        let given_back = ReleaseReason::PolicyRefused;
+        world.plane.release(&agent.principal, agent.session, taken.lease.clone(), given_back).await.unwrap();
+    }
+    let behind = world.submit(plain()).await;
+    assert_eq!(agent.take().await.offer.run, behind, "at once, not when the others are offered again");
+}
+
+#[tokio::test(start_paused = true)]
 async fn why_a_worker_got_nothing_is_told_for_each_kind_of_waiting() {
     let world = World::new().await;
     let agent = world.agent("nas", 1).await;
@@ -269,4 +284,25 @@ async fn why_a_worker_got_nothing_is_told_for_each_kind_of_waiting() {
     assert_eq!(reasons().await, (both, false));
     world.plane.drain(&agent.principal, agent.session, agent.version().await).await.unwrap();
     assert_eq!(reasons().await, (vec![(MismatchClass::Draining, 1)], false));
+}
+
+#[tokio::test(start_paused = true)]
+async fn what_is_claimed_for_a_pull_that_lost_its_place_reaches_the_pull_that_took_it() {
+    let world = World::new().await;
+    let agent = world.agent("nas", 1).await;
+    let run = world.submit(plain()).await;
+    let ask = world.ask();
+    let wait = Millis::from_secs(30);
+    let mut earlier = Box::pin(agent.pull(vec![ask.clone()], wait));
+    assert!(poll!(earlier.as_mut()).is_pending());
+    // A claim is on its way when the worker asks again, over another connection.
+    let reserved = world.plane.open_pulls().with_room()[0].reserve().unwrap();
+    let mut later = Box::pin(agent.pull(vec![ask], wait));
+    assert!(poll!(later.as_mut()).is_pending());
+    drop(earlier);
+    let began = tokio::time::Instant::now();
+    let proposal = Proposal { reserved, run, score: Score::new(0) };
+    assert_eq!(world.plane.claim_one(proposal).await.unwrap(), Landed::Granted);
+    assert_eq!(granted(&later.await.unwrap())[0].run, run);
+    assert_eq!(began.elapsed(), std::time::Duration::ZERO, "at once, not when it looks again by itself");
 }

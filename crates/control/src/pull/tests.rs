@@ -10,7 +10,7 @@ use leasehold_core::run::{RunState, StopIntentReason};
 use leasehold_core::time::Millis;
 use leasehold_store::faulty::{Fault, Schedule};
 
-use super::{AskAnswer, DIRECTIVE_REPEAT, Pull, Pulled};
+use super::{AskAnswer, DIRECTIVE_REPEAT, FIRST_LOOK, Pull, Pulled};
 use crate::dispatch::Dispatcher;
 use crate::error::ServiceError;
 use crate::fixture::{Taken, World, caller, granted, plain};
@@ -266,4 +266,28 @@ async fn over_a_failing_store_every_run_ends_once_and_no_attempt_starts_twice() 
             assert_eq!((view.run.state, view.attempts.len()), (RunState::Succeeded, 1), "seed {seed}");
         }
     }
+}
+
+#[tokio::test]
+async fn a_pull_that_does_not_wait_gets_the_work_there_is_and_knows_why_there_is_none() {
+    let world = World::new().await;
+    let running = world.start();
+    let agent = world.agent("nas", 2).await;
+    let run = world.submit(plain()).await;
+    let pulled = agent.pull(vec![world.ask()], Millis::ZERO).await.unwrap();
+    assert_eq!(granted(&pulled).into_iter().map(|offer| offer.run).collect::<Vec<_>>(), [run]);
+    let pulled = agent.pull(vec![world.ask()], Millis::ZERO).await.unwrap();
+    let AskAnswer::None(reason) = &pulled.asks[0].1 else { panic!("{pulled:?}") };
+    assert!(!reason.truncated, "it was looked for: {reason:?}");
+    running.stop().await;
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_pull_that_does_not_wait_is_answered_though_nobody_dispatches() {
+    let world = World::new().await;
+    let agent = world.agent("nas", 1).await;
+    let began = tokio::time::Instant::now();
+    let pulled = agent.pull(vec![world.ask()], Millis::ZERO).await.unwrap();
+    assert!(matches!(&pulled.asks[0].1, AskAnswer::None(reason) if reason.truncated), "{pulled:?}");
+    assert_eq!(began.elapsed(), FIRST_LOOK.to_std());
 }

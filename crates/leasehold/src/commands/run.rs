@@ -99,7 +99,7 @@ impl Run {
         let mut interrupts = Interrupts::listen()?;
         output.note(&format!("run {id}"));
         let ended = tokio::select! {
-            ended = self.until_settled(&client, &id) => ended?,
+            ended = self.until_settled(&client, &id) => ended.inspect_err(|_| no_longer_followed(output, &id))?,
             () = interrupts.next() => {
                 left(output, &id);
                 return Ok(Exit::Interrupted);
@@ -160,6 +160,11 @@ async fn sleep(span: Option<Millis>) {
         Some(span) => tokio::time::sleep(span.to_std().max(Duration::from_millis(1))).await,
         None => std::future::pending().await,
     }
+}
+
+/// Says where a run is to be found that we could not follow to its end: that we stop is no end of the run.
+fn no_longer_followed(output: &OutputArgs, id: &str) {
+    output.note(&format!("run {id} does not end with this: `leasehold logs -f {id}` follows it"));
 }
 
 /// Says that a run goes on although nobody watches it any more.

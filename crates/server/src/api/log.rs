@@ -81,7 +81,7 @@ pub(super) async fn log(
 
 fn attempt_of(view: &RunView, number: u64) -> Result<&Attempt, ApiError> {
     let found = view.attempts.iter().find(|attempt| attempt.number.get() == number);
-    found.ok_or_else(|| Denied::not_found("attempt", &format!("{number} of run {}", view.run.id)).into())
+    found.ok_or_else(|| Denied::not_found("attempt of this run", &number).into())
 }
 
 /// Whether a frame begins at `offset`, as far as what is stored there tells.

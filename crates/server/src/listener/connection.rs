@@ -43,16 +43,17 @@ pub(super) enum Speaks {
     Either,
 }
 
-/// Serves one connection until its end, its `limit` or the drain. Requests that are being answered are finished.
+/// Serves one connection until its end, its `limit` or the drain. Requests that are being answered are finished. Sets
+/// `asked` at the first request.
 pub(super) async fn drive(
     io: impl AsyncRead + AsyncWrite + Unpin + Send + 'static,
     peer: Peer,
     speaks: Speaks,
     limit: Option<Duration>,
+    asked: Arc<AtomicBool>,
     router: Router,
     drain: Drain,
 ) {
-    let asked = Arc::new(AtomicBool::new(false));
     let service = hyper::service::service_fn({
         let (peer, asked) = (peer.clone(), Arc::clone(&asked));
         move |request: Request<Incoming>| {
@@ -136,7 +137,7 @@ mod tests {
         let (server, mut client): (DuplexStream, DuplexStream) = tokio::io::duplex(64 * 1024);
         client.write_all(said).await.unwrap();
         let began = tokio::time::Instant::now();
-        drive(server, PEER, speaks, limit, router(), switch.drain()).await;
+        drive(server, PEER, speaks, limit, Arc::default(), router(), switch.drain()).await;
         let mut sent = Vec::new();
         client.read_to_end(&mut sent).await.unwrap();
         (began.elapsed(), sent)
@@ -165,6 +166,6 @@ mod tests {
         let switch = DrainSwitch::new();
         let (server, _client): (DuplexStream, DuplexStream) = tokio::io::duplex(64 * 1024);
         switch.begin();
-        drive(server, PEER, Speaks::Either, None, router(), switch.drain()).await;
+        drive(server, PEER, Speaks::Either, None, Arc::default(), router(), switch.drain()).await;
     }
 }

@@ -103,7 +103,13 @@ impl TcpPort {
                         continue;
                     };
                     let (secured, router, drain) = (self.secured.clone(), router.clone(), drain.clone());
-                    connections.spawn(serve_tcp(stream, address, place, secured, router, drain));
+                    connections.spawn(async move {
+                        let wanted = place.wanted();
+                        tokio::select! {
+                            () = serve_tcp(stream, address, place, secured, router, drain) => {}
+                            () = wanted => tracing::debug!(peer = %address, "closed: a newer connection has its place"),
+                        }
+                    });
                 }
                 Err(error) => pause(&error).await,
             }
@@ -127,7 +133,8 @@ pub(crate) async fn serve_admin(socket: AdminSocket, router: Router, drain: Drai
             Ok((stream, uid)) => {
                 let (router, drain) = (router.clone(), drain.clone());
                 connections.spawn(async move {
-                    connection::drive(stream, Peer::AdminSocket { uid }, Speaks::Either, None, router, drain).await;
+                    let (peer, asked) = (Peer::AdminSocket { uid }, Arc::default());
+                    connection::drive(stream, peer, Speaks::Either, None, asked, router, drain).await;
                 });
             }
             Err(error) => pause(&error).await,
@@ -171,22 +178,22 @@ async fn serve_tcp(
         Secured::Workers { tls, domain } => {
             let Some(stream) = handshake(&tls, stream, address, &drain).await else { return };
             let presented = Presented::of(stream.get_ref().1.peer_certificates(), &domain);
-            let limit = if matches!(presented, Presented::Worker(_)) {
-                place.proven();
+            let limit = if let Presented::Worker(principal) = &presented {
+                place.proven(principal.worker());
                 None
             } else {
                 Some(UNPROVEN)
             };
             let peer = Peer::Ingress { address, presented };
-            connection::drive(stream, peer, Speaks::Http2, limit, router, drain).await;
+            connection::drive(stream, peer, Speaks::Http2, limit, place.asked(), router, drain).await;
         }
         Secured::Operators { tls } => {
             let peer = Peer::Operator { address };
             match is_plain_on_loopback(&stream, &drain).await {
-                Some(true) => connection::drive(stream, peer, Speaks::Either, None, router, drain).await,
+                Some(true) => connection::drive(stream, peer, Speaks::Either, None, place.asked(), router, drain).await,
                 Some(false) => {
                     let Some(stream) = handshake(&tls, stream, address, &drain).await else { return };
-                    connection::drive(stream, peer, Speaks::Either, None, router, drain).await;
+                    connection::drive(stream, peer, Speaks::Either, None, place.asked(), router, drain).await;
                 }
                 None => {}
             }

@@ -24,9 +24,10 @@ use leasehold_core::revision::Revision;
 use leasehold_core::role::Role;
 use leasehold_core::time::{BootInstant, Clock, Entropy, Millis, UtcMillis};
 use leasehold_server::{Bound, Server, ServerConfig};
+use leasehold_sql::sqlite::{Options, SqliteStore};
 use leasehold_store::call::NewApiToken;
 use leasehold_store::model::ModelStore;
-use leasehold_store::port::Store as _;
+use leasehold_store::port::Store;
 use leasehold_wire::api::problem::Problem as ApiProblem;
 use leasehold_wire::v1::end::{Completion, EndAnswer, EndRequest, Ending, Log};
 use leasehold_wire::v1::enroll::{EnrollAnswer, EnrollRequest};
@@ -65,6 +66,10 @@ impl StoppedClock {
         Self { utc: AtomicI64::new(1_800_000_000_000), boot: AtomicI64::new(1_000_000) }
     }
 
+    pub(crate) fn advance_boot(&self, span: Millis) {
+        self.boot.fetch_add(i64::try_from(span.get()).unwrap(), Ordering::SeqCst);
+    }
+
     pub(crate) fn advance_utc(&self, span: Millis) {
         self.utc.fetch_add(i64::try_from(span.get()).unwrap(), Ordering::SeqCst);
     }
@@ -94,8 +99,12 @@ impl Entropy for Numbered {
     fn fill(&self, bytes: &mut [u8]) {
         let number = self.0.fetch_add(1, Ordering::SeqCst);
         bytes.fill(0);
+        // At the beginning, so that ids differ early; at the end, where an id keeps every bit.
         for (byte, part) in bytes.iter_mut().zip(number.to_be_bytes()[5..].iter()) {
             *byte = *part;
+        }
+        for (byte, part) in bytes.iter_mut().rev().zip(number.to_le_bytes()) {
+            *byte ^= part;
         }
     }
 }
@@ -103,7 +112,8 @@ impl Entropy for Numbered {
 /// A server at work. Ended by [`Cluster::stop`].
 pub(crate) struct Cluster {
     pub(crate) control: ControlPlane,
-    pub(crate) store: Arc<ModelStore>,
+    /// The model, where it is the store.
+    model: Option<Arc<ModelStore>>,
     pub(crate) clock: Arc<StoppedClock>,
     pub(crate) bound: Bound,
     pub(crate) token: String,
@@ -121,6 +131,26 @@ impl Cluster {
     /// A server whose one API token has this role.
     pub(crate) async fn with_token(role: Role, expires_at: Option<UtcMillis>) -> Self {
         let clock = Arc::new(StoppedClock::new());
+        let model = Arc::new(ModelStore::new(clock.clone()));
+        Self::over(model.clone(), Some(model), clock, tempfile::tempdir().unwrap(), role, expires_at).await
+    }
+
+    /// A server over a real database.
+    pub(crate) async fn on_sqlite() -> Self {
+        let clock = Arc::new(StoppedClock::new());
+        let data = tempfile::tempdir().unwrap();
+        let store = SqliteStore::open(data.path().join("leasehold.db"), Options::new(clock.clone())).unwrap();
+        Self::over(Arc::new(store), None, clock, data, Role::Admin, None).await
+    }
+
+    async fn over(
+        store: Arc<dyn Store>,
+        model: Option<Arc<ModelStore>>,
+        clock: Arc<StoppedClock>,
+        data: tempfile::TempDir,
+        role: Role,
+        expires_at: Option<UtcMillis>,
+    ) -> Self {
         let entropy = Arc::new(Numbered::default());
         let master = MasterKey::new(&*entropy);
         // The installation is made in a store of its own, and moved with the token that this test wants.
@@ -136,13 +166,10 @@ impl Cluster {
             created_at: clock.utc(),
             expires_at,
         };
-        let store = Arc::new(ModelStore::new(clock.clone()));
         assert!(store.create_installation(installation, new).await.unwrap().is_applied());
         let opened = install::open(&*store, &master, None, &*clock, &*entropy).await.unwrap();
-        let control =
-            ControlPlane::new(store.clone(), opened.keys, clock.clone(), entropy.clone(), Settings::default());
+        let control = ControlPlane::new(store, opened.keys, clock.clone(), entropy.clone(), Settings::default());
 
-        let data = tempfile::tempdir().unwrap();
         let config = ServerConfig {
             api: "127.0.0.1:0".parse().unwrap(),
             ingress: "127.0.0.1:0".parse().unwrap(),
@@ -159,7 +186,7 @@ impl Cluster {
                 tokio::join!(server.run(signal(stopped.clone())), control.run(signal(stopped)));
             }
         });
-        Self { control, store, clock, bound, token: token.reveal(), data, entropy, stop, work }
+        Self { control, model, clock, bound, token: token.reveal(), data, entropy, stop, work }
     }
 
     /// Stops it in order; its end is part of every test that says how it ends.
@@ -172,8 +199,9 @@ impl Cluster {
         self.control.keys().ca_certificate().to_vec()
     }
 
+    /// Every row of the model.
     pub(crate) fn dump(&self) -> String {
-        self.store.dump()
+        self.model.as_ref().expect("the store is the model").dump()
     }
 
     /// A client's TLS, with a certificate or without.

@@ -1,25 +1,27 @@
 //! The worker routes: who may call them, what is refused before anything is read, and that a refusal changes nothing.
 
 use hyper::StatusCode;
+use leasehold_core::attempt::EvidenceKind;
 use leasehold_core::id::SessionId;
 use leasehold_core::limits;
 use leasehold_core::refusal::RefusalCode;
 use leasehold_core::run::RunState;
-use leasehold_core::time::Millis;
+use leasehold_core::time::{Clock as _, Millis};
 use leasehold_wire::v1::drain::{DrainAnswer, DrainRequest};
-use leasehold_wire::v1::end::EndAnswer;
+use leasehold_wire::v1::end::{EndAnswer, EndRequest, Ending as WireEnding};
 use leasehold_wire::v1::enroll::{EnrollAnswer, EnrollRequest};
 use leasehold_wire::v1::heartbeat::{HeartbeatAnswer, HeartbeatRequest, Renewal, RenewalVerdict};
 use leasehold_wire::v1::logs::LogsAnswer;
 use leasehold_wire::v1::offline::{OfflineAnswer, OfflineRequest};
 use leasehold_wire::v1::problem::Problem;
 use leasehold_wire::v1::pull::{AskRequest, AskVerdict, PullAnswer};
+use leasehold_wire::v1::register::{RegisterAnswer, RegisterRequest};
 use leasehold_wire::v1::release::{ReleaseAnswer, ReleaseRequest};
 use leasehold_wire::v1::running::RunningAnswer;
 use leasehold_wire::v1::starting::StartingVerdict;
 use leasehold_wire::{encode, parse, route};
 
-use crate::fixture::{Cluster, Machine, PATIENCE, Taken, code, csr, new_key};
+use crate::fixture::{Cluster, Machine, PATIENCE, Taken, capabilities, code, csr, new_key};
 
 const ELSEWHERE: &str = "01900000-0000-7000-8000-000000000001";
 
@@ -332,4 +334,72 @@ async fn a_drain_answers_open_pulls() {
     cluster.stop().await;
     let pulled: PullAnswer = parse(&open.await.unwrap().body).unwrap();
     assert_eq!(pulled.asks[0].verdict, AskVerdict::None);
+}
+
+#[tokio::test]
+async fn a_started_lease_never_crosses_a_boot_and_the_launchers_word_does() {
+    let cluster = Cluster::start().await;
+    let mut machine = cluster.agent("nas").await;
+    cluster.submit(&["true"]).await;
+    let taken = machine.take().await;
+    machine.starting(&taken).await.unwrap();
+
+    // The machine comes up again from another boot, with everything it knew.
+    let answer: RegisterAnswer = {
+        let registration = |machine: &Machine<'_>| {
+            encode(&RegisterRequest::new(
+                machine.ticket.clone(),
+                &capabilities(),
+                4,
+                "1a2b3c4d-boot".parse().unwrap(),
+                "0.1.0",
+            ))
+        };
+        machine.ticket = machine.register(machine.registration()).await.unwrap().ticket;
+        machine.session = SessionId::new(cluster.clock.utc(), &*cluster.entropy);
+        let body = registration(&machine);
+        let before = cluster.dump();
+        let path = route::session(machine.session);
+        let waiting = machine.connection.said::<RegisterAnswer>("PUT", &path, body.clone()).await.unwrap_err();
+        assert_eq!(waiting.code, RefusalCode::SessionLive);
+        assert!(waiting.retry_after_ms.is_some());
+        assert_ne!(cluster.dump(), before, "the rival is noted, and nothing else");
+        cluster.clock.advance_boot(Millis::from_secs(24));
+        machine.connection.said("PUT", &path, body).await.unwrap()
+    };
+    (machine.generation, machine.version) = (answer.session.generation, answer.session.version);
+
+    let before = cluster.dump();
+    assert_eq!(code(machine.starting(&taken).await), RefusalCode::LeaseFenced);
+    assert_eq!(code(machine.running(&taken).await), RefusalCode::LeaseFenced);
+    assert_eq!(cluster.dump(), before);
+    for ending in [WireEnding::NeverSpawned, WireEnding::Lost { evidence: EvidenceKind::MachineRebooted }] {
+        let body = encode(&EndRequest {
+            session_generation: machine.generation,
+            lease: taken.proof(),
+            ending,
+            completion: None,
+            running: None,
+            log: None,
+            usage: None,
+        });
+        let path = route::end(machine.session, taken.attempt());
+        assert_eq!(code(machine.connection.said::<EndAnswer>("POST", &path, body).await), RefusalCode::LeaseFenced);
+    }
+    let renewal = Renewal { attempt_id: taken.attempt(), lease: taken.proof(), version: taken.offer.lease.version };
+    let beat = encode(&HeartbeatRequest {
+        session_generation: machine.generation,
+        session_version: machine.version,
+        slots: 1,
+        renewals: vec![renewal],
+    });
+    let beaten: HeartbeatAnswer =
+        machine.connection.said("POST", &route::heartbeat(machine.session), beat).await.unwrap();
+    let RenewalVerdict::Refused(refused) = &beaten.leases[0].verdict else { panic!("{beaten:?}") };
+    assert_eq!(refused.code, RefusalCode::LeaseFenced);
+
+    // What the launcher's own receipt says is accepted from any boot.
+    assert_eq!(machine.exited(&taken, 0, b"").await.unwrap().run_state, RunState::Succeeded);
+    drop(machine);
+    cluster.stop().await;
 }

@@ -133,12 +133,36 @@ async fn strangers_of_one_address_are_counted_and_workers_are_not() {
             let _ = stranger.read(&mut [0; 1]).await;
         })
         .collect();
-    // Those beyond the limit are closed at once, long before a handshake that does not come is given up.
+    // The oldest beyond the limit are closed at once, long before a handshake that does not come is given up.
     let mut closed = strangers.take(8);
     let refused = async { while closed.next().await.is_some() {} };
     tokio::time::timeout(Duration::from_secs(8), refused).await.expect("they are not closed");
     assert!(machine.pull(&[], Millis::ZERO).await.is_ok());
     drop(closed);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn strangers_do_not_keep_a_worker_or_an_operator_of_their_address_out() {
+    let cluster = Cluster::start().await;
+    let config = ServerConfig::default();
+    let machine = cluster.agent("nas").await;
+    let mut strangers = Vec::new();
+    for _ in 0..config.strangers_per_address + 8 {
+        strangers.push(TcpStream::connect(cluster.bound.ingress).await.unwrap());
+    }
+    let mut restarted = cluster.connect(Some(&machine.identity)).await;
+    let pull = machine.pull_request(&[], Millis::ZERO);
+    let answer = restarted.call("POST", &route::pull(machine.session), pull).await;
+    assert_eq!(answer.status, StatusCode::OK);
+
+    for _ in 0..config.operators_per_address + 8 {
+        let mut slow = TcpStream::connect(cluster.bound.api).await.unwrap();
+        slow.write_all(b"GET /healthz HTTP/1.1\r\nhost:").await.unwrap();
+        strangers.push(slow);
+    }
+    assert_eq!(cluster.api(None, get("/healthz")).await.status, StatusCode::OK);
+    drop((strangers, machine));
     cluster.stop().await;
 }
 

@@ -4,6 +4,8 @@
 
 mod api;
 mod fixture;
+mod garbage;
 mod ingress;
 mod listener;
+mod races;
 mod streams;

@@ -24,7 +24,11 @@ pub(super) fn recover_asks(tx: &Tx<'_>, fence: &SessionFence, asks: &[Ask]) -> D
         Ok(session) => session,
         Err(refusal) => return Ok(Outcome::Refused(refusal)),
     };
-    let asks = asks.iter().map(|ask| recover(tx, session, ask)).collect::<Result<_, _>>()?;
+    let recovered = asks.iter().map(|ask| {
+        // An offer that cannot be read can never be handed out: its ask is used up, the worker's others are not.
+        Ok(load::readable("ask", recover(tx, session, ask))?.unwrap_or(AskState::Gone))
+    });
+    let asks = recovered.collect::<Result<_, Fault>>()?;
     let held = u16::try_from(load::active_leases(tx, &session.worker)?).unwrap_or(u16::MAX);
     let free_slots = match session.state {
         SessionState::Active => session.max_runs.saturating_sub(held),

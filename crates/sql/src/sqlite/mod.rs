@@ -111,6 +111,11 @@ impl Store for SqliteStore {
         Ok(self.inner.clock.now())
     }
 
+    async fn check(&self) -> Result<(), StoreError> {
+        // A write like any other, down to the sync: a full disk shows nowhere else.
+        self.write("check", clock::store).await
+    }
+
     async fn installation(&self) -> Result<Option<Installation>, StoreError> {
         self.read("installation", installation::installation).await
     }

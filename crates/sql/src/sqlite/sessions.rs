@@ -2,7 +2,7 @@
 
 use leasehold_core::actor::Actor;
 use leasehold_core::cancel::{StopDirective, directive};
-use leasehold_core::id::WorkerId;
+use leasehold_core::id::{AttemptId, WorkerId};
 use leasehold_core::lease::{LeaseProjection, renew};
 use leasehold_core::limits::DIRECTIVES;
 use leasehold_core::refusal::{Refusal, RefusalCode};
@@ -140,7 +140,10 @@ pub(super) fn heartbeat(tx: &Tx<'_>, call: &Heartbeat) -> Decided<Beaten, Refusa
     heard(tx, &speaker)?;
     let mut leases = Vec::with_capacity(call.renewals.len());
     for renewal in &call.renewals {
-        leases.push((renewal.fence.attempt, renew_lease(tx, renewal, &session)?));
+        // One damaged attempt must not take the worker's session and every other lease with it.
+        let renewed = load::readable("lease to renew", renew_lease(tx, renewal, &session))?;
+        let unreadable = || Err(Refusal::new(RefusalCode::Overloaded, "a stored row of this attempt is damaged"));
+        leases.push((renewal.fence.attempt, renewed.unwrap_or_else(unreadable)));
     }
     let directives = directives(tx, &session.worker)?;
     Ok(Outcome::Applied(Beaten { session: session.projection(tx.now.lease), leases, directives }))
@@ -180,12 +183,14 @@ pub(super) fn directives(tx: &Tx<'_>, worker: &WorkerId) -> Result<Vec<StopDirec
     )?;
     let mut directives = Vec::with_capacity(wished.len());
     for (id, _) in wished {
-        let Some(attempt) = load::attempt(tx, id)? else {
-            return Err(Fault::Damaged(format!("a lease has no attempt {id}")));
-        };
-        directives.extend(directive(&load::run_of(tx, &attempt)?, &attempt));
+        directives.extend(load::readable("attempt to stop", stop(tx, id))?.flatten());
     }
     Ok(directives)
+}
+
+fn stop(tx: &Tx<'_>, id: AttemptId) -> Result<Option<StopDirective>, Fault> {
+    let attempt = load::attempt(tx, id)?.ok_or_else(|| Fault::Damaged(format!("a lease has no attempt {id}")))?;
+    Ok(directive(&load::run_of(tx, &attempt)?, &attempt))
 }
 
 /// The session takes nothing new from now on.

@@ -61,7 +61,7 @@ impl Writer {
             Ok(wrote)
         });
         for job in group {
-            job.answer(committed.as_ref().copied().map_err(same));
+            job.answer(committed.clone());
         }
     }
 
@@ -149,15 +149,6 @@ fn conclude(error: &rusqlite::Error, undone: bool) -> StoreError {
     );
     let reason = format!("COMMIT: {error}");
     if refused && undone { StoreError::NotDone { reason } } else { StoreError::Unknown { reason } }
-}
-
-/// The same answer for another call of the group.
-fn same(error: &StoreError) -> StoreError {
-    match error {
-        StoreError::NotDone { reason } => StoreError::NotDone { reason: reason.clone() },
-        StoreError::Unknown { reason } => StoreError::Unknown { reason: reason.clone() },
-        StoreError::Damaged { reason } => StoreError::Damaged { reason: reason.clone() },
-    }
 }
 
 #[cfg(test)]

@@ -133,6 +133,10 @@ impl Store for ModelStore {
         Ok(self.clocks())
     }
 
+    async fn check(&self) -> Result<(), StoreError> {
+        self.transaction(|_| Ok(()))
+    }
+
     async fn installation(&self) -> Result<Option<Installation>, StoreError> {
         self.transaction(|tx| Ok(tx.state.installation.clone()))
     }

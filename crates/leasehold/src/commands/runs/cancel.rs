@@ -23,6 +23,7 @@ Exit codes:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Cancel {
     /// The run's id, or a unique beginning of it
+    #[arg(value_parser = crate::reference::run)]
     run: String,
 
     /// Why, for the run's story

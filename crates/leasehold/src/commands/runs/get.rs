@@ -24,6 +24,7 @@ Exit codes:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Get {
     /// The run's id, or a unique beginning of it
+    #[arg(value_parser = crate::reference::run)]
     run: String,
 
     #[command(flatten)]

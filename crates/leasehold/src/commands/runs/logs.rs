@@ -25,6 +25,7 @@ Exit codes:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Logs {
     /// The run's id, or a unique beginning of it
+    #[arg(value_parser = crate::reference::run)]
     run: String,
 
     /// Go on until the run has ended

@@ -29,6 +29,7 @@ Exit codes:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Watch {
     /// The run's id, or a unique beginning of it
+    #[arg(value_parser = crate::reference::run)]
     run: String,
 
     /// Tell by the exit code how the run ended

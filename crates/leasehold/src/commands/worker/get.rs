@@ -4,6 +4,7 @@ use std::io::{self, Write};
 
 use clap::Args;
 use leasehold_core::canonical::Value;
+use leasehold_core::id::WorkerId;
 use leasehold_core::time::Millis;
 use leasehold_wire::api::route;
 use leasehold_wire::api::worker::WorkerDetail;
@@ -25,7 +26,7 @@ Exit codes:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Get {
     /// The worker's name
-    worker: String,
+    worker: WorkerId,
 
     #[command(flatten)]
     connected: Connected,
@@ -34,7 +35,7 @@ pub(crate) struct Get {
 impl Get {
     pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
         let client = self.connected.client()?;
-        let worker: WorkerDetail = client.get(&route::worker(&self.worker)).await?;
+        let worker: WorkerDetail = client.get(&route::worker(self.worker.as_str())).await?;
         let name = worker.item.id.to_string();
         self.connected.output.one(&worker, &name, |out| page(out, &worker, self.connected.times))?;
         Ok(Exit::Done)

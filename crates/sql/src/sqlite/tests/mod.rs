@@ -35,6 +35,7 @@ mod group;
 mod opening;
 mod schema;
 mod statements;
+mod throughput;
 
 /// A store in a directory of its own, and the clock that it reads.
 pub(super) struct Fixture {
