@@ -49,6 +49,10 @@ enum Identifier {
 }
 
 impl Version {
+    /// What stands for the version of a runtime that is there and does not say which: `0`. Only [`VersionRange::any`]
+    /// admits it.
+    pub const UNKNOWN: Self = Self { numbers: [0; 4], written: 1, pre: Vec::new() };
+
     /// The numbers as written, one to four.
     pub fn numbers(&self) -> &[u32] {
         &self.numbers[..usize::from(self.written)]
@@ -292,15 +296,16 @@ pub struct VersionRange(Vec<Comparator>);
 impl VersionRange {
     /// Every release.
     pub fn any() -> Self {
-        Self(vec![Comparator {
-            operator: Operator::GreaterEqual,
-            version: Version { numbers: [0; 4], written: 1, pre: Vec::new() },
-        }])
+        Self(vec![Comparator { operator: Operator::GreaterEqual, version: Version::UNKNOWN }])
     }
 
     /// Is `version` inside? A pre-release is, only where a comparator names a pre-release of the same numbers:
-    /// nobody who asks for `>=3.11` means a release candidate of 3.13.
+    /// nobody who asks for `>=3.11` means a release candidate of 3.13. A version that nobody knows is inside of no
+    /// bound: a guess would be right only by chance.
     pub fn admits(&self, version: &Version) -> bool {
+        if *version == Version::UNKNOWN {
+            return *self == Self::any();
+        }
         let asked_for = || self.0.iter().any(|c| c.version.is_pre_release() && c.version.numbers == version.numbers);
         self.0.iter().all(|comparator| comparator.admits(version)) && (!version.is_pre_release() || asked_for())
     }
@@ -377,6 +382,17 @@ mod tests {
             .prop_map(|text| version(&text))
     }
 
+    #[test]
+    fn a_version_that_nobody_knows_is_inside_of_no_bound() {
+        assert_eq!("0".parse(), Ok(Version::UNKNOWN));
+        assert!(VersionRange::any().admits(&Version::UNKNOWN));
+        for bounded in ["<4", ">=0,<4", "=0", "^0", "~0", ">=1", "<=0"] {
+            let range: VersionRange = bounded.parse().unwrap();
+            assert!(!range.admits(&Version::UNKNOWN), "{bounded}");
+        }
+        assert!("<4".parse::<VersionRange>().unwrap().admits(&"0.1".parse().unwrap()));
+    }
+
     proptest! {
         #[test]
         fn a_version_survives_the_round_trip(version in any_version()) {
@@ -402,6 +418,9 @@ mod tests {
         #[test]
         fn comparators_agree_with_the_order(a in any_version(), b in any_version()) {
             prop_assume!(!a.is_pre_release() && !b.is_pre_release());
+            if [&a, &b].contains(&&Version::UNKNOWN) {
+                return Ok(());
+            }
             prop_assert_eq!(range(&format!(">={a}")).admits(&b), b.precedence(&a).is_ge());
             prop_assert_eq!(range(&format!("<{a}")).admits(&b), b.precedence(&a).is_lt());
             let above = range(&format!(">{a}")).admits(&b);
@@ -472,7 +491,7 @@ mod tests {
             ("=3.11", "3.11 3.11.7 3.11.0.1", "3.10.9 3.12 3.11.7-rc.1"),
             (">3.11", "3.12 4", "3.11 3.11.9"),
             (">=3.11", "3.11 3.11.1 4", "3.10.99 3.13-rc.1"),
-            ("<4", "3.99 0", "4 4.0 4-rc.1"),
+            ("<4", "3.99 0.1", "4 4.0 4-rc.1 0"),
             ("<=3.11", "3.11.9 3.10", "3.12"),
             ("^20", "20 20.19.1", "21 19.9"),
             ("^0.3", "0.3.9", "0.4 0.2"),

@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::eventually::eventually;
 use crate::machine::{self, Machine};
 use crate::process::{self, Ended, Running, Stream};
-use crate::{binaries, processes, request};
+use crate::{binaries, database, processes, request};
 
 /// A control plane under test.
 #[derive(Debug)]
@@ -26,6 +26,7 @@ pub struct Cluster {
     host: String,
     api_port: u16,
     ingress_port: u16,
+    logs_everything: bool,
     directory: TempDir,
 }
 
@@ -37,6 +38,7 @@ pub struct Worker {
     state: PathBuf,
     slots: u16,
     namespace: Option<String>,
+    logs_everything: bool,
     agent: Option<Running>,
 }
 
@@ -61,12 +63,21 @@ impl Worker {
         entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
+    /// The process ids of its launchers.
+    pub fn launchers(&self) -> Vec<u32> {
+        let found = processes::naming(&self.state.join("attempts"));
+        found.iter().filter(|found| found.command.contains(" launcher ")).map(|found| found.pid).collect()
+    }
+
     fn command(&self) -> Command {
         let mut command = machine::command_in(self.namespace.as_deref(), binaries::leasehold_worker());
         command
             .env("LEASEHOLD_WORKER_STATE_DIR", &self.state)
             .env("LEASEHOLD_WORKER_ALLOW_ROOT", "1")
             .env("LEASEHOLD_WORKER_SLOTS", self.slots.to_string());
+        if self.logs_everything {
+            command.env("LEASEHOLD_WORKER_LOG_LEVEL", "trace");
+        }
         command
     }
 }
@@ -110,7 +121,21 @@ impl Cluster {
     fn prepare_on(host: &str) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("leasehold-").tempdir()?;
         let (api_port, ingress_port) = two_free_ports(host)?;
-        Ok(Self { control: None, workers: Vec::new(), host: host.to_owned(), api_port, ingress_port, directory })
+        let host = host.to_owned();
+        let logs_everything = false;
+        Ok(Self { control: None, workers: Vec::new(), host, api_port, ingress_port, logs_everything, directory })
+    }
+
+    /// What is started from now on logs all that it can.
+    pub fn log_everything(&mut self) {
+        self.logs_everything = true;
+    }
+
+    /// Everything that the control plane that runs, and each agent that runs, has written.
+    pub fn written(&self) -> String {
+        let agents = self.workers.iter().filter_map(|worker| worker.agent.as_ref());
+        let running = self.control.iter().chain(agents);
+        running.map(|process| process.written(Stream::Stdout) + &process.written(Stream::Stderr)).collect()
     }
 
     /// The directory that everything of this cluster lives in, and where its command line runs.
@@ -193,6 +218,9 @@ impl Cluster {
         let data = self.data();
         let mut command = self.leasehold();
         command.arg("serve").arg("--data").arg(&data).args(self.listen_flags());
+        if self.logs_everything {
+            command.env("LEASEHOLD_LOG", "trace");
+        }
         let mut control = Running::start(&mut command)?;
         self.wait_until_healthy(&mut control)?;
         self.control = Some(control);
@@ -237,6 +265,7 @@ impl Cluster {
             state: self.directory().join(format!("worker-{}", options.name)),
             slots: options.slots,
             namespace: options.machine.map(|machine| machine.namespace().to_owned()),
+            logs_everything: self.logs_everything,
             agent: None,
         };
         process::run(worker.command().args(arguments))?.expect_code(0);
@@ -249,6 +278,20 @@ impl Cluster {
         let agent = Running::start(self.workers[index].command().arg("run"))?;
         self.workers[index].agent = Some(agent);
         Ok(())
+    }
+
+    /// Starts the agent of a worker with one more variable, which its launchers inherit.
+    pub fn spawn_agent_with(&mut self, index: usize, variable: &str, value: &str) -> Result<()> {
+        let worker = &self.workers[index];
+        let agent = Running::start(worker.command().arg("run").env(variable, value))?;
+        self.workers[index].agent = Some(agent);
+        Ok(())
+    }
+
+    /// Starts a second agent of a worker, on another state directory.
+    pub fn start_copy(&self, index: usize, state: &Path) -> Result<Running> {
+        let worker = &self.workers[index];
+        Running::start(worker.command().arg("run").env("LEASEHOLD_WORKER_STATE_DIR", state))
     }
 
     /// Starts the agent of a worker and waits until the control plane sees its session.
@@ -299,9 +342,19 @@ impl Cluster {
         line.split_whitespace().next_back().map(str::to_owned).context("the line of the token is empty")
     }
 
+    /// Sends a signal to the control plane.
+    pub fn signal_control(&self, signal: Signal) -> Result<()> {
+        self.control.as_ref().context("the control plane does not run")?.signal(signal)
+    }
+
     /// Sends a signal to an agent.
     pub fn signal_agent(&self, index: usize, signal: Signal) -> Result<()> {
         self.workers[index].agent.as_ref().context("the agent does not run")?.signal(signal)
+    }
+
+    /// Whether an agent that was started still runs.
+    pub fn agent_runs(&mut self, index: usize) -> bool {
+        self.workers[index].agent.as_mut().is_some_and(Running::is_running)
     }
 
     /// Kills an agent as a crash would; its launchers and jobs live on.
@@ -349,11 +402,12 @@ impl Cluster {
         text.lines().map(str::to_owned).collect()
     }
 
-    /// Stops every agent, then the control plane, each politely, and proves that nothing is left.
+    /// Stops every agent, then the control plane, each politely, and proves that nothing is left and that what is stored
+    /// does not contradict itself.
     ///
     /// # Panics
     ///
-    /// When one of them does not end with code 0.
+    /// When one of them does not end with code 0, or the store contradicts itself.
     pub fn shut_down(mut self) -> Result<()> {
         for index in 0..self.workers.len() {
             if self.workers[index].agent.is_some() {
@@ -363,6 +417,7 @@ impl Cluster {
         if let Some(control) = self.control.take() {
             control.signal(Signal::TERM)?;
             control.wait()?.expect_code(0);
+            assert_eq!(database::contradictions(&self.data())?, Vec::<String>::new());
         }
         processes::wait_until_none_names(self.directory.path())
     }

@@ -3,9 +3,9 @@
 //! Python's own dump of the file, so that the harness needs no driver and depends on the shape of no table.
 
 use std::collections::BTreeSet;
-use std::io::Read as _;
+use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
@@ -39,6 +39,91 @@ fn tells(line: &str) -> bool {
         && line.split('"').nth(1).is_some_and(|table| TELLING.iter().any(|word| table.contains(word)))
 }
 
+/// What may never be in a database, whatever happened: each query finds the rows that contradict each other.
+const CONTRADICTIONS: &[(&str, &str)] = &[
+    (
+        "a live attempt without its active lease",
+        "SELECT hex(id), state FROM attempt a WHERE state IN ('claimed', 'starting', 'running') AND NOT EXISTS \
+         (SELECT 1 FROM lease l WHERE l.attempt = a.id AND l.generation = a.lease_generation AND l.state = 'active')",
+    ),
+    (
+        "an active lease of an attempt that is not live",
+        "SELECT hex(l.attempt), a.state FROM lease l JOIN attempt a ON a.id = l.attempt \
+         WHERE l.state = 'active' AND a.state NOT IN ('claimed', 'starting', 'running')",
+    ),
+    (
+        "a lease that is not what its attempt says",
+        "SELECT hex(a.id), a.lease_generation, max(l.generation) FROM attempt a LEFT JOIN lease l ON l.attempt = a.id \
+         GROUP BY a.id HAVING a.lease_generation IS NOT max(l.generation)",
+    ),
+    (
+        "a lease of another worker's session, or of another run",
+        "SELECT hex(l.attempt) FROM lease l JOIN session s ON s.id = l.session JOIN attempt a ON a.id = l.attempt \
+         WHERE s.worker <> l.worker OR s.generation <> l.session_generation OR a.run <> l.run \
+         OR (l.state = 'active' AND a.worker IS NOT l.worker)",
+    ),
+    (
+        "a run whose state is not its latest attempt's",
+        "SELECT hex(r.id), r.state, a.state FROM run r JOIN attempt a ON a.run = r.id AND a.number = r.latest WHERE NOT \
+         CASE r.state WHEN 'pending' THEN a.state = 'pending' WHEN 'dispatching' THEN a.state IN ('claimed', 'starting') \
+         WHEN 'running' THEN a.state = 'running' WHEN 'lost' THEN a.state = 'lost' ELSE a.ended_at IS NOT NULL END",
+    ),
+    (
+        "an attempt beyond the latest, or an earlier one that has not ended",
+        "SELECT hex(a.id), a.number, r.latest, a.state FROM attempt a JOIN run r ON r.id = a.run \
+         WHERE a.number > r.latest OR (a.number < r.latest AND a.ended_at IS NULL)",
+    ),
+    (
+        "a fence number that is not the run's highest claim",
+        "SELECT hex(r.id), r.fence, max(l.fence) FROM run r LEFT JOIN lease l ON l.run = r.id GROUP BY r.id \
+         HAVING r.fence IS NOT max(l.fence)",
+    ),
+    (
+        "a gap in a run's events",
+        "SELECT hex(run), count(*), max(sequence) FROM event GROUP BY run HAVING count(*) <> max(sequence) OR min(sequence) <> 1",
+    ),
+    (
+        "a gap in a log, or more of it than its end pinned",
+        "SELECT hex(c.attempt), sum(c.length), max(c.log_offset + c.length), a.log_length FROM log_chunk c \
+         JOIN attempt a ON a.id = c.attempt GROUP BY c.attempt \
+         HAVING sum(c.length) <> max(c.log_offset + c.length) OR max(c.log_offset + c.length) > a.log_length",
+    ),
+    (
+        "a worker whose current session is not its newest",
+        "SELECT w.id FROM worker w LEFT JOIN session s ON s.worker = w.id GROUP BY w.id HAVING w.generation IS NOT max(s.generation)",
+    ),
+    ("a row that refers to nothing", "PRAGMA foreign_key_check"),
+    ("damage", "SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'"),
+];
+
+const ASK: &str = "
+import json, sqlite3, sys
+database = sqlite3.connect('file:' + sys.argv[1] + '?mode=rw', uri=True)
+for what, query in json.load(sys.stdin):
+    for row in database.execute(query):
+        print(what, row)
+";
+
+/// What in the database of a data directory contradicts itself; empty for any history.
+pub fn contradictions(data: &Path) -> Result<Vec<String>> {
+    let file = database_in(data)?;
+    let mut python = Command::new("python3")
+        .args(["-c", ASK])
+        .arg(&file)
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .context("cannot start python3")?;
+    let queries = serde_json::to_vec(CONTRADICTIONS)?;
+    python.stdin.take().context("python has an input")?.write_all(&queries)?;
+    let output = python.wait_with_output()?;
+    if !output.status.success() {
+        bail!("cannot ask {}: {}", file.display(), String::from_utf8_lossy(&output.stderr));
+    }
+    Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
 /// What was added and what went between two readings; empty when nothing changed.
 pub fn changes(before: &BTreeSet<String>, after: &BTreeSet<String>) -> Vec<String> {
     let gone = before.difference(after).map(|row| format!("- {row}"));
@@ -64,6 +149,28 @@ fn database_in(data: &Path) -> Result<PathBuf> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_contradiction_is_told_and_a_sound_database_is_not_blamed() {
+        let directory = tempfile::tempdir().unwrap();
+        let schema = include_str!("../../sql/migrations/sqlite/0001_first.sql");
+        let change = |script: &str| {
+            let program = "import sqlite3, sys; sqlite3.connect(sys.argv[1]).executescript(sys.argv[2])";
+            let mut python = Command::new("python3");
+            let file = directory.path().join("a.db");
+            process::run(python.args(["-c", program]).arg(file).arg(script)).unwrap().expect_code(0);
+        };
+        change(schema);
+        assert_eq!(contradictions(directory.path()).unwrap(), Vec::<String>::new());
+        change(
+            "insert into attempt (id, run, number, state, version, resolution, may_live, lease_generation) \
+             values (zeroblob(16), zeroblob(16), 1, 'running', 1, 'none', 0, 1)",
+        );
+        let told = contradictions(directory.path()).unwrap().join("\n");
+        for what in ["without its active lease", "not what its attempt says", "refers to nothing"] {
+            assert!(told.contains(what), "{what}: {told}");
+        }
+    }
 
     #[test]
     fn a_changed_row_shows_and_a_told_one_does_not() {

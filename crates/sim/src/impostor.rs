@@ -90,6 +90,11 @@ impl Session {
         self.certified.send("POST", &format!("/worker/v1/sessions/{}/{verb}", self.id), body)
     }
 
+    /// `POST` of one of the session's calls that says something in headers.
+    pub fn call_with(&self, verb: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<Answer> {
+        self.certified.send_with("POST", &format!("/worker/v1/sessions/{}/{verb}", self.id), headers, body)
+    }
+
     /// The same call without a certificate.
     pub fn call_uncertified(&self, verb: &str, body: &Value) -> Result<Answer> {
         let path = format!("/worker/v1/sessions/{}/{verb}", self.id);

@@ -29,6 +29,7 @@ pub struct Machine {
     namespace: String,
     near: String,
     far: String,
+    wire: String,
 }
 
 impl Machine {
@@ -39,8 +40,9 @@ impl Machine {
             namespace: format!("leasehold-{id}"),
             near: format!("10.213.{number}.1"),
             far: format!("10.213.{number}.2"),
+            wire: format!("lh{id}n"),
         };
-        let (near_end, far_end) = (format!("lh{id}n"), format!("lh{id}f"));
+        let (near_end, far_end) = (machine.wire.as_str(), format!("lh{id}f"));
         let inside = machine.namespace.as_str();
         for line in [
             format!("netns add {inside}"),
@@ -65,6 +67,16 @@ impl Machine {
     /// The machine's own address.
     pub fn address(&self) -> &str {
         &self.far
+    }
+
+    /// Cuts the wire: packets are lost in both directions, and nobody is told.
+    pub fn cut(&self) -> Result<()> {
+        ip(&format!("link set {} down", self.wire))
+    }
+
+    /// Mends the wire.
+    pub fn mend(&self) -> Result<()> {
+        ip(&format!("link set {} up", self.wire))
     }
 
     /// The name of its network namespace.

@@ -55,7 +55,15 @@ impl Certified {
 
     /// Sends a body and returns the answer.
     pub fn send(&self, method: &str, path: &str, body: &[u8]) -> Result<Answer> {
+        self.send_with(method, path, &[], body)
+    }
+
+    /// Sends a body with more headers and returns the answer.
+    pub fn send_with(&self, method: &str, path: &str, headers: &[(&str, &str)], body: &[u8]) -> Result<Answer> {
         let mut command = self.curl(method, path);
+        for (name, value) in headers {
+            command.arg("--header").arg(format!("{name}: {value}"));
+        }
         command.arg("--cert").arg(&self.certificate).arg("--key").arg(&self.key);
         finish(&mut command, body)
     }

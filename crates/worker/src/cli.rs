@@ -247,8 +247,14 @@ fn user_environment() -> UserEnvironment {
         path: text_variable("PATH").unwrap_or_else(|| DEFAULT_PATH.to_owned()),
         home: text_variable("HOME").unwrap_or(default.home),
         lang: text_variable("LANG").unwrap_or(default.lang),
-        user: text_variable("USER").unwrap_or(default.user),
+        user: text_variable("USER").unwrap_or_else(own_user),
     }
+}
+
+/// A service often has no `USER`: then the machine's own file says who this is, and else the number does.
+fn own_user() -> String {
+    let uid = rustix::process::geteuid().as_raw();
+    crate::run::users::name_of(uid).unwrap_or_else(|| uid.to_string())
 }
 
 fn become_worker(url: &str, token: &str, config: &Config) -> ExitCode {

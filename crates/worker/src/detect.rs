@@ -7,6 +7,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::sync::mpsc::{self, RecvTimeoutError};
+use std::time::Duration;
 
 use leasehold_core::capability::{Capabilities, Claimed};
 use leasehold_core::shape::ShapeError;
@@ -14,12 +16,13 @@ use leasehold_core::time::{Clock, Millis};
 use leasehold_core::version::Version;
 use rustix::event::{PollFd, PollFlags, poll};
 
-/// Runtimes, and how each is asked for its version. `sh` is the system's and has none of its own.
-const RUNTIMES: [(&str, &[&str]); 4] = [
-    ("bash", &["bash", "--version"]),
-    ("sh", &["sh"]),
-    ("python", &["python3", "--version"]),
-    ("node", &["node", "--version"]),
+/// Runtimes, and how each is asked for its version. POSIX `sh` has none to ask for.
+const RUNTIMES: [(&str, &str, Option<&str>); 4] = [
+    // First: it is never waited for.
+    ("sh", "sh", None),
+    ("bash", "bash", Some("--version")),
+    ("python", "python3", Some("--version")),
+    ("node", "node", Some("--version")),
 ];
 /// How long all runtimes together may take to answer.
 const PATIENCE: Millis = Millis::from_secs(5);
@@ -54,25 +57,46 @@ fn find(program: &str, path: &str) -> Option<PathBuf> {
         .find(|file| rustix::fs::access(file, rustix::fs::Access::EXEC_OK).is_ok() && file.is_file())
 }
 
+/// The runtimes that answer in time. A program on a file system that hangs cannot be stopped, not even asked for: a
+/// thread of their own asks them, and is left behind where it comes to that.
 fn runtimes(path: &str, clock: &dyn Clock) -> BTreeMap<String, Version> {
     let until = clock.boot().plus(PATIENCE);
-    let mut found = BTreeMap::new();
-    for (name, command) in RUNTIMES {
-        let Some(program) = find(command[0], path) else { continue };
-        let version = if command.len() == 1 {
-            // POSIX sh has no version to ask for; its presence is what a placement asks.
-            "1".parse().ok()
-        } else {
-            ask(&program, &command[1..], path, until.since(clock.boot())).and_then(|text| Version::from_printed(&text))
-        };
-        if let Some(version) = version {
-            found.insert(name.to_owned(), version);
+    let (found, answers) = mpsc::channel();
+    let searched = path.to_owned();
+    let asking = std::thread::Builder::new().name("detection".to_owned()).spawn(move || {
+        for (name, program, question) in RUNTIMES {
+            if let Some(version) = find(program, &searched).and_then(|file| version_of(&file, question, &searched)) {
+                // Nobody listens any more: the start went on without.
+                let _ = found.send((name.to_owned(), version));
+            }
+        }
+    });
+    if let Err(error) = asking {
+        tracing::warn!("the runtimes of this machine are not asked for: {error}");
+        return BTreeMap::new();
+    }
+    let mut known = BTreeMap::new();
+    loop {
+        let left = until.since(clock.boot());
+        match answers.recv_timeout(Duration::from_millis(left.get())) {
+            Ok((name, version)) => _ = known.insert(name, version),
+            Err(RecvTimeoutError::Disconnected) => return known,
+            Err(RecvTimeoutError::Timeout) => {
+                tracing::warn!("not every runtime of this machine answered within {PATIENCE}");
+                return known;
+            }
         }
     }
-    found
 }
 
-/// What a program prints, unless it takes longer than `patience`.
+/// The version of a runtime that is there: what it says, or [`Version::UNKNOWN`] where it says none.
+fn version_of(program: &Path, question: Option<&str>, path: &str) -> Option<Version> {
+    let Some(question) = question else { return Some(Version::UNKNOWN) };
+    let text = ask(program, &[question], path, PATIENCE)?;
+    Some(Version::from_printed(&text).unwrap_or(Version::UNKNOWN))
+}
+
+/// What a program prints, unless it takes longer than `patience` for its first line.
 fn ask(program: &Path, arguments: &[&str], path: &str, patience: Millis) -> Option<String> {
     let mut child = Command::new(program)
         .args(arguments)
@@ -88,13 +112,19 @@ fn ask(program: &Path, arguments: &[&str], path: &str, patience: Millis) -> Opti
         tv_sec: i64::try_from(patience.get() / 1000).ok()?,
         tv_nsec: i64::try_from(patience.get() % 1000 * 1_000_000).ok()?,
     };
-    let readable = poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0);
-    let mut bytes = vec![0; OUTPUT];
+    let mut text = Vec::with_capacity(OUTPUT);
+    let mut buffer = [0; OUTPUT];
     // The first line is what is wanted; a program that prints on is not waited for.
-    let length = if readable { stdout.read(&mut bytes).unwrap_or(0) } else { 0 };
+    while text.len() < OUTPUT && !text.contains(&b'\n') {
+        let ready = poll(&mut [PollFd::new(&stdout, PollFlags::IN)], Some(&timeout)).is_ok_and(|ready| ready > 0);
+        match if ready { stdout.read(&mut buffer).unwrap_or(0) } else { 0 } {
+            0 => break,
+            length => text.extend_from_slice(&buffer[..length]),
+        }
+    }
     let _ = child.kill();
     let _ = child.wait();
-    (length > 0).then(|| String::from_utf8_lossy(&bytes[..length]).into_owned())
+    (!text.is_empty()).then(|| String::from_utf8_lossy(&text).into_owned())
 }
 
 fn memory_mib() -> u64 {
@@ -121,6 +151,8 @@ fn features() -> BTreeSet<String> {
 
 #[cfg(test)]
 mod tests {
+    use std::os::unix::fs::PermissionsExt;
+
     use super::*;
     use crate::launcher::environment::DEFAULT_PATH;
     use crate::machine::MachineClock;
@@ -132,7 +164,7 @@ mod tests {
         let found = detect(DEFAULT_PATH, state.path(), labels, &MachineClock).unwrap();
         assert_eq!(found.os, "linux");
         assert!(found.executors.contains("process"));
-        assert!(found.runtimes.contains_key("sh"));
+        assert_eq!(found.runtimes.get("sh"), Some(&Version::UNKNOWN), "POSIX sh has no version, and none is invented");
         assert!(found.memory_mib > 0 && found.disk_mib > 0);
         assert_eq!(found.labels["zone"], "home");
     }
@@ -143,6 +175,31 @@ mod tests {
         let before = MachineClock.boot();
         assert_eq!(ask(&sleep, &["60"], DEFAULT_PATH, Millis::new(50)), None);
         assert!(MachineClock.boot().since(before) < Millis::from_secs(30));
+    }
+
+    #[test]
+    fn a_runtime_that_hangs_does_not_hold_up_the_start() {
+        let bin = tempfile::tempdir().unwrap();
+        for name in ["bash", "python3"] {
+            // Its child outlives it and keeps the output open.
+            let script = "#!/bin/sh\n/bin/sleep 60 &\nexec /bin/sleep 60\n";
+            std::fs::write(bin.path().join(name), script).unwrap();
+            std::fs::set_permissions(bin.path().join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+        }
+        std::os::unix::fs::symlink("/bin/sh", bin.path().join("sh")).unwrap();
+        let before = MachineClock.boot();
+        let found = runtimes(bin.path().to_str().unwrap(), &MachineClock);
+        let took = MachineClock.boot().since(before);
+        assert!(took < PATIENCE.plus(PATIENCE), "both together have {PATIENCE}, not each: {took}");
+        assert_eq!(found.keys().collect::<Vec<_>>(), ["sh"]);
+    }
+
+    #[test]
+    fn a_first_line_may_come_in_pieces() {
+        let sh = find("sh", DEFAULT_PATH).unwrap();
+        let script = "printf 'Python '; sleep 0.1; echo 3.11.7; exec sleep 60";
+        let text = ask(&sh, &["-c", script], DEFAULT_PATH, Millis::from_secs(10));
+        assert_eq!(text.as_deref(), Some("Python 3.11.7\n"));
     }
 
     #[test]

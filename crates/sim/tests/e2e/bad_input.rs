@@ -116,7 +116,10 @@ fn a_port_in_use_is_named() -> Result<()> {
     let _holder = TcpListener::bind(cluster.api())?;
     let mut command = cluster.leasehold();
     command.arg("serve").arg("--data").arg(cluster.data()).args(cluster.listen_flags());
-    refused(&process::run(&mut command)?, 1, &[&cluster.api(), "--listen"]);
+    let ended = process::run(&mut command)?;
+    refused(&ended, 1, &[&cluster.api(), "--listen"]);
+    let place = |word: &str| ended.stderr.find(word);
+    assert!(place("another program") < place("--listen"), "what is wrong comes before the fix\n{ended}");
     Ok(())
 }
 
@@ -180,6 +183,23 @@ fn a_placement_that_nobody_meets_stays_pending_and_says_why() -> Result<()> {
     }
     cluster.cli(&["runs", "cancel", &run])?.expect_code(0);
     cluster.wait_for_state(&run, "cancelled")?;
+    cluster.shut_down()
+}
+
+#[test]
+fn what_is_not_built_yet_is_refused_by_name_and_never_dropped() -> Result<()> {
+    let cluster = Cluster::start()?;
+    for (field, text) in [
+        ("artifacts.collect", "[artifacts]\ncollect = [\"report.csv\"]\n"),
+        ("notify", "[notify]\nwebhook = { secret = \"team\" }\n"),
+        ("after", "after = [\"build\"]\n"),
+        ("trigger", "[[trigger]]\ncron = \"0 3 * * *\"\n"),
+    ] {
+        let command = "command = { argv = [\"true\"] }\n";
+        std::fs::write(cluster.directory().join("job.toml"), format!("{command}{text}"))?;
+        refused(&cluster.cli(&["run", "--spec", "job.toml"])?, 2, &[field, "not built yet"]);
+    }
+    assert_eq!(cluster.list(&["runs", "list"]).len(), 0, "nothing is half-written");
     cluster.shut_down()
 }
 

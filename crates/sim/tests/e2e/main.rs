@@ -3,9 +3,14 @@
 //! `cargo xtask ci e2e` hands over the release build; `cargo test -p leasehold-sim` builds and uses the dev profile.
 
 mod bad_input;
+mod control_plane_faults;
 mod examples;
+mod fences;
 mod kill_the_agent;
+mod marks;
 mod refusals;
+mod secrets;
 mod serve_and_join;
+mod survive;
 mod two_hundred_runs;
 mod up_runs_a_command;

@@ -46,6 +46,15 @@ fn the_command_runs_in_the_callers_directory() -> Result<()> {
 }
 
 #[test]
+fn a_command_knows_whose_user_it_is_even_when_the_caller_did_not_say() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    let ended =
+        process::run(up(&cluster, &["sh", "-c", "test \"$USER\" = \"$(id -un)\" && echo same"]).env_remove("USER"))?;
+    assert_eq!(ended.expect_code(0).answer(), "same", "{ended}");
+    processes::wait_until_none_names(cluster.directory())
+}
+
+#[test]
 fn a_second_use_of_the_same_data_works_after_the_first_has_ended() -> Result<()> {
     let cluster = Cluster::prepare()?;
     for code in [3, 4] {

@@ -28,6 +28,8 @@ pub(super) enum Known {
     Attached,
     /// Its launcher died: what is left has to be stopped and verified.
     Orphaned,
+    /// It ran, or may run, and its record or its directory cannot be trusted: the same, before it is called lost.
+    Damaged,
     /// Proven: nothing of the user's ran.
     NotStarted {
         /// The launcher's reason; none means never spawned.

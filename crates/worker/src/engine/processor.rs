@@ -46,7 +46,7 @@ impl Engine {
         match &held.known {
             Known::Nothing => return self.look(offer),
             Known::Detached => return self.begin(offer, Doing::Attach),
-            Known::Orphaned => return self.begin(offer, Doing::StopRemains),
+            Known::Orphaned | Known::Damaged => return self.begin(offer, Doing::StopRemains),
             Known::NotStarted { .. } => return self.start_failed(offer),
             Known::Ended(_) => return self.submit(offer),
             Known::Here | Known::Attached => {}

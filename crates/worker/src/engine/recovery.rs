@@ -89,8 +89,13 @@ impl Engine {
             return self.write(offer, Stage::RecoveryRequired { reason, callback: None });
         }
         if matches!(held.record.stage, Stage::RecoveryRequired { callback: None, .. }) {
-            // It never had `launching`: what runs under its name is not this record's.
+            // It never had `launching`: what runs under its name is no longer this record's to carry on. In another
+            // boot nothing of it can run.
             held.looked();
+            if held.record.boot == self.config.boot {
+                held.known = Known::Damaged;
+                return self.begin(offer, Doing::StopRemains);
+            }
             held.known = Held::lost(EvidenceKind::RecordDamaged);
             return self.submit(offer);
         }
@@ -149,6 +154,7 @@ impl Engine {
 
     fn conclude(&mut self, offer: OfferId, verdict: Verdict, found: Found, receipt: Option<Receipt>) {
         let now = self.now.boot;
+        let this_boot = self.config.boot.clone();
         let Some(held) = self.records.get_mut(&offer) else { return };
         let attempt = held.record.attempt();
         // That it runs is settled only once its launcher is attached to: until then the looks must slow down.
@@ -185,7 +191,7 @@ impl Engine {
                 if held.may_bury(&self.config.boot) || held.undecided < LOOKS {
                     held.look_again(now);
                 } else {
-                    held.known = Held::lost(EvidenceKind::RecordDamaged);
+                    held.known = Known::Damaged;
                     self.report(Level::Fault, Some(attempt), "the spawn barrier of a started attempt is gone");
                 }
             }
@@ -198,7 +204,11 @@ impl Engine {
                 self.report(Level::Warning, Some(attempt), "the machine started anew while this attempt ran");
             }
             Verdict::Damaged => {
-                held.known = Held::lost(EvidenceKind::RecordDamaged);
+                held.known = if held.record.boot == this_boot {
+                    Known::Damaged
+                } else {
+                    Held::lost(EvidenceKind::RecordDamaged)
+                };
                 self.report(Level::Fault, Some(attempt), "the inbox record contradicts what is on disk");
             }
         }
@@ -287,6 +297,10 @@ impl Engine {
             return;
         }
         // After an overdue launcher was stopped its receipt may be there after all: look once more.
-        held.known = if matches!(held.known, Known::Orphaned) { Held::lost(evidence) } else { Known::Nothing };
+        held.known = match (&held.known, evidence) {
+            (Known::Damaged, EvidenceKind::LauncherKilledAllGone) => Held::lost(EvidenceKind::RecordDamaged),
+            (Known::Orphaned | Known::Damaged, evidence) => Held::lost(evidence),
+            _ => Known::Nothing,
+        };
     }
 }

@@ -123,14 +123,17 @@ pub(super) fn start(job: Job) -> Result<Pid, Rejection> {
         reporter.write_all(&[stage as u8])?;
         done
     });
-    let error = match spawned {
-        Ok(child) => return Ok(Pid::from_child(&child)),
-        Err(error) => error,
-    };
     let mut byte = [0];
-    let stage = match std::fs::File::from(report).read(&mut byte) {
-        Ok(1) => Stage::ALL.into_iter().find(|stage| *stage as u8 == byte[0]),
-        _ => None,
+    let said = std::fs::File::from(report).read_exact(&mut byte);
+    let stage = said.ok().and_then(|()| Stage::ALL.into_iter().find(|stage| *stage as u8 == byte[0]));
+    let error = match spawned {
+        Ok(child) if stage == Some(Stage::Exec) => return Ok(Pid::from_child(&child)),
+        // The standard library takes a child that died on its way for one that executed.
+        Ok(mut child) => match child.wait() {
+            Ok(status) => io::Error::other(format!("it ended before it could execute anything ({status})")),
+            Err(error) => error,
+        },
+        Err(error) => error,
     };
     let detail = match stage {
         Some(Stage::Exec) => format!("cannot execute {program}: {error}"),

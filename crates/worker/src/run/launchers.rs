@@ -175,9 +175,11 @@ fn stop(attempts: &Path, attempt: AttemptId, boot: &BootId, clock: &dyn Clock) -
     let text = |error: &dyn std::fmt::Display| error.to_string();
     let dir = AttemptDir::find(attempts, attempt).map_err(|error| text(&error))?;
     let Some(dir) = dir else { return Err("its directory is gone".to_owned()) };
-    let Some(Barrier::Child(identity)) = Barrier::read(&dir).map_err(|error| text(&error))? else {
-        // Nobody passed the barrier: nothing of the user's ran.
-        return Ok(Remains::AllGone);
+    let identity = match Barrier::read(&dir).map_err(|error| text(&error))? {
+        Some(Barrier::Child(identity)) => identity,
+        // Nobody passed the barrier, or ever will: nothing of the user's ran.
+        Some(Barrier::Tombstone) => return Ok(Remains::AllGone),
+        None => return Err("its spawn barrier is gone".to_owned()),
     };
     if dir.is_locked().map_err(|error| text(&error))? {
         if let Some(launcher) = identity.launcher.open(boot).map_err(|error| text(&error))? {

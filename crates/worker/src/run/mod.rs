@@ -8,7 +8,7 @@ mod launchers;
 mod log_watch;
 mod readiness;
 mod timer;
-mod users;
+pub(crate) mod users;
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
@@ -22,7 +22,7 @@ use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::time::{Clock, Entropy, Millis};
 use rustix::process::{WaitOptions, wait};
 use tokio::io::unix::AsyncFd;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal as UnixSignal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -131,9 +131,14 @@ struct Start {
 
 /// Runs a worker until it is done. The caller has no other threads or children.
 pub fn run(options: &Options, clock: &'static dyn Clock, entropy: impl Entropy + 'static) -> Result<Exit, RunError> {
-    let start = prepare(options, clock, entropy)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(THREADS).build()?;
-    let exit = runtime.block_on(drive(start, clock));
+    // Before anything that takes time: a signal during the start must be heard, not kill.
+    let signals = {
+        let _context = runtime.enter();
+        Signals::listen()?
+    };
+    let start = prepare(options, clock, entropy)?;
+    let exit = runtime.block_on(drive(start, signals, clock));
     // A launcher's answer that is still awaited is found out by the next start.
     runtime.shutdown_background();
     exit
@@ -235,7 +240,26 @@ struct Driver {
     tasks: JoinSet<()>,
 }
 
-async fn drive(start: Start, clock: &'static dyn Clock) -> Result<Exit, RunError> {
+/// What a person or a service manager may tell this process.
+struct Signals {
+    terminate: UnixSignal,
+    interrupt: UnixSignal,
+    leave: UnixSignal,
+    hang_up: UnixSignal,
+}
+
+impl Signals {
+    fn listen() -> std::io::Result<Self> {
+        Ok(Self {
+            terminate: signal(SignalKind::terminate())?,
+            interrupt: signal(SignalKind::interrupt())?,
+            leave: signal(SignalKind::user_defined1())?,
+            hang_up: signal(SignalKind::hangup())?,
+        })
+    }
+}
+
+async fn drive(start: Start, mut signals: Signals, clock: &'static dyn Clock) -> Result<Exit, RunError> {
     let Start { state, inbox, client, mut engine, surroundings, _twin } = start;
     let (inputs, mut queue) = mpsc::channel(QUEUE);
     let mut driver = Driver {
@@ -253,10 +277,6 @@ async fn drive(start: Start, clock: &'static dyn Clock) -> Result<Exit, RunError
     };
     let client = Arc::clone(&driver.client);
     driver.tasks.spawn(async move { client.close_idle_bulk().await });
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    let mut leave = signal(SignalKind::user_defined1())?;
-    let mut hang_up = signal(SignalKind::hangup())?;
     let (mut input, mut announced) = (Input::Start, false);
     loop {
         if matches!(input, Input::Signal(Signal::Terminate)) {
@@ -282,10 +302,10 @@ async fn drive(start: Start, clock: &'static dyn Clock) -> Result<Exit, RunError
         while driver.tasks.try_join_next().is_some() {}
         input = tokio::select! {
             biased;
-            _ = terminate.recv() => Input::Signal(Signal::Terminate),
-            _ = interrupt.recv() => Input::Signal(Signal::Terminate),
-            _ = leave.recv() => Input::Signal(Signal::LeaveRunning),
-            _ = hang_up.recv() => Input::Signal(Signal::StartOver),
+            _ = signals.terminate.recv() => Input::Signal(Signal::Terminate),
+            _ = signals.interrupt.recv() => Input::Signal(Signal::Terminate),
+            _ = signals.leave.recv() => Input::Signal(Signal::LeaveRunning),
+            _ = signals.hang_up.recv() => Input::Signal(Signal::StartOver),
             fired = driver.timer.fired() => {
                 fired?;
                 Input::Timer

@@ -9,6 +9,17 @@ pub(super) fn find(name: &str) -> std::io::Result<Option<RunAs>> {
     Ok(parse(name, &passwd, &group))
 }
 
+/// The name of the user with this id; `None` where the machine's file has none.
+pub(crate) fn name_of(uid: u32) -> Option<String> {
+    name_in(uid, &std::fs::read_to_string("/etc/passwd").ok()?)
+}
+
+fn name_in(uid: u32, passwd: &str) -> Option<String> {
+    let mut users = passwd.lines().map(|line| line.split(':').collect::<Vec<_>>());
+    let found = users.find(|fields| fields.get(2).and_then(|text| text.parse().ok()) == Some(uid))?;
+    Some(found[0].to_owned())
+}
+
 fn parse(name: &str, passwd: &str, group: &str) -> Option<RunAs> {
     let fields: Vec<&str> = passwd.lines().map(|line| line.split(':').collect()).find(|f: &Vec<_>| f[0] == name)?;
     let (uid, gid) = (fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?);
@@ -32,5 +43,13 @@ mod tests {
         let found = parse("jobs", passwd, group).unwrap();
         assert_eq!(found, RunAs { uid: 990, gid: 980, groups: vec![44] });
         assert_eq!(parse("job", passwd, group), None);
+    }
+
+    #[test]
+    fn a_user_is_named_by_its_id_and_an_unknown_one_is_not() {
+        let passwd = "torn\nroot:x:0:0:root:/root:/bin/sh\njobs:x:990:980::/nonexistent:/usr/sbin/nologin\n";
+        assert_eq!(name_in(0, passwd).as_deref(), Some("root"));
+        assert_eq!(name_in(990, passwd).as_deref(), Some("jobs"));
+        assert_eq!(name_in(980, passwd), None, "a group's id is no user's");
     }
 }

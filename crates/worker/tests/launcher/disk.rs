@@ -46,6 +46,26 @@ fn a_launcher_killed_before_the_barrier_leaves_nobodys_name() {
 }
 
 #[test]
+fn a_child_killed_on_its_way_is_no_job_that_ended() {
+    for (point, barrier) in [
+        ("barrier.write.before", BarrierFact::Absent),
+        ("barrier.link.before", BarrierFact::Absent),
+        ("barrier.link.after", BarrierFact::Child),
+    ] {
+        let fixture = sh("true");
+        let launch = spawn(&program_with_fault(&format!("{point}:kill")), &fixture.dir, &fixture.request, PATIENCE);
+        let LaunchOutcome::Rejected(rejection) = launch.outcome else { panic!("{point}: {:?}", launch.outcome) };
+        assert_eq!(rejection.reason, RejectReason::Spawn, "{point}: {rejection:?}");
+        launch.launcher.unwrap().wait().unwrap();
+        let found = observe(&fixture.dir).unwrap();
+        assert_eq!(found.barrier_fact(), barrier, "{point}");
+        let receipt =
+            found.authentic_receipt(fixture.request.attempt, &fixture.callback()).map(|said| &said.conclusion);
+        assert!(matches!(receipt, Some(Conclusion::Rejected(_))), "{point}: {receipt:?}");
+    }
+}
+
+#[test]
 fn without_room_for_its_receipt_a_job_is_not_started() {
     let fixture = sh("true");
     let launch = spawn(&program_with_fault("receipt.reserve.before:enospc"), &fixture.dir, &fixture.request, PATIENCE);

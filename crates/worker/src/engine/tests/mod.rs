@@ -3,6 +3,7 @@
 mod control;
 mod world;
 
+use leasehold_core::attempt::AttemptState;
 use leasehold_core::run::RunState;
 
 use super::port::{Exit, Signal};
@@ -202,4 +203,33 @@ fn leaving_a_job_running_lets_the_next_start_carry_it_on() {
     world.run_until("clean", World::is_clean);
     world.check();
     assert!(matches!(world.control.state(world.runs[0]), RunState::Succeeded | RunState::Failed));
+}
+
+#[test]
+fn a_job_whose_record_is_damaged_is_stopped_before_it_is_called_lost() {
+    let mut ran = 0;
+    for seed in 3000..3010 {
+        let mut world = World::new(seed, CALM);
+        world.longest_job = 3_600_000;
+        world.lease = "24h";
+        world.start_agent();
+        world.submit_in(0);
+        let runs = |world: &World| {
+            let mut attempts = world.control.attempts.values();
+            attempts.any(|attempt| attempt.state == AttemptState::Running && world.is_running(attempt.id))
+        };
+        world.run_until("the job runs, or was rejected", |world| {
+            runs(world) || (world.runs.len() == 1 && all_ended(world))
+        });
+        if !runs(&world) {
+            continue;
+        }
+        ran += 1;
+        let Some(attempt) = world.control.attempts.keys().next().copied() else { panic!("seed {seed}") };
+        world.crash_and_damage_records();
+        world.run_until("the attempt is over", |world| world.control.attempts[&attempt].state.is_terminal());
+        assert!(world.is_stopped(attempt), "seed {seed}: called over while its process lives\n{}", world.story());
+        world.run_until("nothing left", World::is_clean);
+    }
+    assert!(ran > 5, "{ran} of 10 jobs ran");
 }

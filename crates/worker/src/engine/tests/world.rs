@@ -811,4 +811,18 @@ impl World {
     pub(super) fn is_stopped(&self, attempt: AttemptId) -> bool {
         !self.launchers.contains_key(&attempt)
     }
+
+    /// Whether a process of the attempt runs.
+    pub(super) fn is_running(&self, attempt: AttemptId) -> bool {
+        self.launchers.contains_key(&attempt) && self.spawned(attempt)
+    }
+
+    /// The agent dies, and its records are unreadable to the next one; its asks still name them.
+    pub(super) fn crash_and_damage_records(&mut self) {
+        self.crash();
+        for record in std::mem::take(&mut self.disk.records).into_values() {
+            self.disk.asks.retain(|ask| ask.offer != record.id());
+            self.disk.asks.push(Ask { offer: record.id(), token: record.token.clone() });
+        }
+    }
 }

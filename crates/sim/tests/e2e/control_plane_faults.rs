@@ -1,0 +1,134 @@
+//! The control plane killed, or its disk full: what it said stays true, and it comes back by itself.
+
+use std::collections::BTreeSet;
+use std::fs::File;
+use std::io::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use anyhow::Result;
+use leasehold_sim::cluster::{Cluster, WorkerOptions};
+use leasehold_sim::database::contradictions;
+use leasehold_sim::eventually::eventually;
+use leasehold_sim::machine::is_root_or_skip;
+use leasehold_sim::process;
+use leasehold_sim::request;
+use leasehold_sim::seed::Seed;
+use rustix::process::Signal;
+
+/// A small file system of its own over a directory; gone when dropped.
+struct SmallDisk(PathBuf);
+
+impl SmallDisk {
+    fn over(directory: &Path) -> Result<Self> {
+        std::fs::create_dir_all(directory)?;
+        let size = ["-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs"];
+        process::run(Command::new("mount").args(size).arg(directory))?.expect_code(0);
+        Ok(Self(directory.to_owned()))
+    }
+}
+
+impl Drop for SmallDisk {
+    fn drop(&mut self) {
+        // Lazily: what has files open here may end after this.
+        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
+    }
+}
+
+fn readiness(cluster: &Cluster) -> Result<u16> {
+    Ok(request::get(&cluster.api(), "/readyz", None)?.status)
+}
+
+fn becomes(cluster: &Cluster, status: u16) -> Result<()> {
+    eventually(&format!("/readyz to say {status}"), || match readiness(cluster) {
+        Ok(now) if now == status => Ok(()),
+        now => Err(format!("{now:?}")),
+    })
+}
+
+#[test]
+fn a_full_disk_is_said_and_is_over_when_there_is_room_again() -> Result<()> {
+    if !is_root_or_skip("a_full_disk_is_said_and_is_over_when_there_is_room_again") {
+        return Ok(());
+    }
+    let mut cluster = Cluster::prepare()?;
+    let disk = SmallDisk::over(&cluster.data())?;
+    cluster.start_control()?;
+    cluster.join(WorkerOptions::named("near"))?;
+    let gate = cluster.directory().join("gate");
+    let script = format!("until [ -e {} ]; do sleep 0.1; done; echo through", gate.display());
+    let run = cluster.submit(&["--", "sh", "-c", &script]);
+    cluster.wait_for_state(&run, "running")?;
+    assert_eq!(readiness(&cluster)?, 200);
+
+    let filler = cluster.data().join("filler");
+    let mut file = File::create(&filler)?;
+    while file.write_all(&[0; 4096]).is_ok() {}
+    // What the log of the database has in reserve is used up by what is written meanwhile.
+    becomes(&cluster, 503)?;
+    assert_eq!(request::get(&cluster.api(), "/healthz", None)?.status, 200, "it lives, and can still be read");
+    assert_eq!(cluster.json(&["runs", "get", &run])["state"], "running");
+
+    drop(file);
+    std::fs::remove_file(&filler)?;
+    becomes(&cluster, 200)?;
+    std::fs::write(&gate, "")?;
+    cluster.wait_for_state(&run, "succeeded")?;
+    assert_eq!(cluster.ask(&["runs", "logs", &run]), "through");
+    cluster.shut_down()?;
+    drop(disk);
+    Ok(())
+}
+
+#[test]
+fn a_control_plane_that_is_killed_at_any_moment_forgets_nothing_it_has_said() -> Result<()> {
+    let mut seed = Seed::announced("a_control_plane_that_is_killed_at_any_moment_forgets_nothing_it_has_said");
+    let mut cluster = Cluster::start()?;
+    cluster.join(WorkerOptions::named("near"))?;
+    let mut said = BTreeSet::new();
+    for round in 0..8 {
+        let over = AtomicBool::new(false);
+        let patience = Duration::from_millis(seed.below(600));
+        let (admitted, killed) = std::thread::scope(|scope| {
+            let submitters: Vec<_> = (0..2).map(|_| scope.spawn(|| submit_until(&cluster, &over))).collect();
+            pause(patience);
+            let killed = cluster.signal_control(Signal::KILL);
+            over.store(true, Ordering::Relaxed);
+            let admitted: Vec<_> = submitters.into_iter().map(|one| one.join().expect("no submitter panics")).collect();
+            (admitted, killed)
+        });
+        killed?;
+        cluster.kill_control()?;
+        said.extend(admitted.into_iter().flatten());
+        assert_eq!(contradictions(&cluster.data())?, Vec::<String>::new(), "round {round}");
+        cluster.start_control()?;
+        for run in &said {
+            cluster.json(&["runs", "get", run]);
+        }
+    }
+    assert!(!said.is_empty(), "something was submitted");
+    for run in &said {
+        cluster.wait_for_state(run, "succeeded")?;
+    }
+    cluster.shut_down()
+}
+
+/// Lets the others work for a while.
+#[expect(clippy::disallowed_methods, reason = "a random moment is what is tested; no fact is waited for")]
+fn pause(span: Duration) {
+    std::thread::sleep(span);
+}
+
+/// Submits one run after another; answers those whose admission was said.
+fn submit_until(cluster: &Cluster, over: &AtomicBool) -> Vec<String> {
+    let mut said = Vec::new();
+    while !over.load(Ordering::Relaxed) {
+        let ended = cluster.cli(&["run", "--detach", "-q", "--", "true"]).expect("leasehold can be started");
+        if ended.code() == Some(0) {
+            said.push(ended.answer().to_owned());
+        }
+    }
+    said
+}
