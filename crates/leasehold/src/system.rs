@@ -1,6 +1,7 @@
-//! The machine's clocks and randomness: the only place of this binary that reads them.
+//! The machine's clocks, randomness and limits: the only place of this binary that reads them.
 
 use leasehold_core::time::{BootInstant, Clock, Entropy, UtcMillis};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use rustix::rand::{GetRandomFlags, getrandom};
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
@@ -20,6 +21,15 @@ impl Clock for SystemClock {
 
 fn millis(time: Timespec) -> i64 {
     time.tv_sec.saturating_mul(1000).saturating_add(time.tv_nsec / 1_000_000)
+}
+
+/// Lets this process open as many files as the machine allows: each connection is one. It starts no job that would inherit
+/// it. A machine that refuses leaves the limit as it is, and fewer connections fit.
+pub(crate) fn raise_open_files() {
+    let limit = getrlimit(Resource::Nofile);
+    if let Err(error) = setrlimit(Resource::Nofile, Rlimit { current: limit.maximum, maximum: limit.maximum }) {
+        tracing::debug!(%error, "the limit of open files stays as it is");
+    }
 }
 
 /// The operating system's randomness.

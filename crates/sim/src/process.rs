@@ -2,6 +2,7 @@
 
 use std::io::Read;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 
@@ -66,6 +67,8 @@ impl std::fmt::Display for Ended {
 #[derive(Debug, Default)]
 struct Captured {
     bytes: Mutex<Vec<u8>>,
+    /// Nothing more will come. Set while the bytes are locked.
+    closed: AtomicBool,
     grown: Condvar,
 }
 
@@ -88,6 +91,9 @@ impl Captured {
             self.lock().extend_from_slice(&buffer[..count]);
             self.grown.notify_all();
         }
+        let bytes = self.lock();
+        self.closed.store(true, Ordering::Relaxed);
+        drop(bytes);
         self.grown.notify_all();
     }
 }
@@ -151,14 +157,14 @@ impl Running {
             if let Some(line) = written.lines().find(|line| line.contains(text)) {
                 return Ok(line.to_owned());
             }
-            let ended = self.child.try_wait().context("cannot ask for the end of a child")?;
-            let (again, waited) = captured
-                .grown
-                .wait_timeout(bytes, if ended.is_some() { PATIENCE / 60 } else { PATIENCE })
-                .unwrap_or_else(PoisonError::into_inner);
-            bytes = again;
+            let closed = captured.closed.load(Ordering::Relaxed);
+            let mut late = false;
+            if !closed {
+                let waited = captured.grown.wait_timeout(bytes, PATIENCE).unwrap_or_else(PoisonError::into_inner);
+                (bytes, late) = (waited.0, waited.1.timed_out());
+            }
             let written = String::from_utf8_lossy(&bytes);
-            if waited.timed_out() && !written.contains(text) {
+            if (closed || late) && !written.contains(text) {
                 let written = written.into_owned();
                 drop(bytes);
                 bail!("{} never wrote `{text}`:\n{written}\n{}", self.command, self.stderr.text());

@@ -44,6 +44,26 @@ pub enum OwnError {
     Twin(String),
 }
 
+/// How often a name that is taken is tried again: about two seconds in all.
+const TRIES: u32 = 100;
+
+/// Takes what may be `taken` for a moment longer than its owner lived: an agent that was killed while it spawned leaves a
+/// child that holds the lock and the name until it executes.
+fn patiently(mut pause: impl FnMut(), mut take: impl FnMut() -> Result<(), Errno>, taken: Errno) -> Result<(), Errno> {
+    for _ in 0..TRIES {
+        match take() {
+            Err(errno) if errno == taken => pause(),
+            done => return done,
+        }
+    }
+    take()
+}
+
+#[expect(clippy::disallowed_methods, reason = "no event tells that another process let a lock go")]
+fn pause() {
+    std::thread::sleep(std::time::Duration::from_millis(20));
+}
+
 impl StateDir {
     /// Takes the state directory for the life of this process.
     pub fn own(path: &Path) -> Result<Self, OwnError> {
@@ -51,7 +71,7 @@ impl StateDir {
         let io = |source: Errno| OwnError::Io { path: path.display().to_string(), source: source.into() };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         let lock = openat(&dir, "lock", flags, Mode::RUSR | Mode::WUSR).map_err(io)?;
-        match flock(&lock, FlockOperation::NonBlockingLockExclusive) {
+        match patiently(pause, || flock(&lock, FlockOperation::NonBlockingLockExclusive), Errno::WOULDBLOCK) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(OwnError::Owned(path.display().to_string())),
             Err(errno) => return Err(io(errno)),
@@ -85,7 +105,7 @@ pub fn only_agent(identity: &Identity) -> Result<OwnedFd, OwnError> {
     };
     let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).map_err(io)?;
     let address = SocketAddrUnix::new_abstract_name(short.as_bytes()).map_err(io)?;
-    match bind(socket.as_fd(), &address) {
+    match patiently(pause, || bind(socket.as_fd(), &address), Errno::ADDRINUSE) {
         Ok(()) => Ok(socket),
         Err(Errno::ADDRINUSE) => Err(OwnError::Twin(identity.worker.to_string())),
         Err(errno) => Err(io(errno)),
@@ -95,6 +115,19 @@ pub fn only_agent(identity: &Identity) -> Result<OwnedFd, OwnError> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_dying_agents_child_still_holds_is_waited_for_and_a_living_ones_is_not_taken() {
+        let (mut held, mut pauses) = (3, 0);
+        let take = || {
+            held -= 1;
+            if held > 0 { Err(Errno::WOULDBLOCK) } else { Ok(()) }
+        };
+        assert_eq!(patiently(|| pauses += 1, take, Errno::WOULDBLOCK), Ok(()));
+        assert_eq!(pauses, 2);
+        assert_eq!(patiently(|| {}, || Err(Errno::WOULDBLOCK), Errno::WOULDBLOCK), Err(Errno::WOULDBLOCK));
+        assert_eq!(patiently(|| panic!("not taken"), || Err(Errno::ACCESS), Errno::WOULDBLOCK), Err(Errno::ACCESS));
+    }
 
     #[test]
     fn a_state_directory_has_one_owner_at_a_time() {

@@ -11,6 +11,7 @@ use crate::control_plane::{self, Listen};
 use crate::exit::Exit;
 use crate::interrupt::Interrupts;
 use crate::logging::{self, LogFormat};
+use crate::system;
 use crate::target::DATA_DIRECTORY;
 
 const AFTER_HELP: &str = "\
@@ -58,6 +59,7 @@ pub(crate) struct Serve {
 impl Serve {
     pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
         logging::start(self.log_format, "info");
+        system::raise_open_files();
         let mut interrupts = Interrupts::listen()?;
         let listen =
             Listen { api: self.listen, ingress: self.worker_listen, advertised: self.advertise, any_port: false };
