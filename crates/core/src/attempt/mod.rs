@@ -306,7 +306,7 @@ impl Attempt {
         }
     }
 
-    /// The same attempt one version later in `state`. The table holds as for [`Run::moved`].
+    /// The same attempt one version later in `state`. The table holds as for [`crate::run::Run::moved`].
     #[must_use]
     pub fn moved(&self, state: AttemptState) -> Self {
         debug_assert!(self.state == state || self.state.may_become(state), "attempt {} to {state}", self.state);
