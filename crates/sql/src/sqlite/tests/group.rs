@@ -65,7 +65,9 @@ async fn sixty_four_callers_share_one_commit() {
     for run in callers.join_all().await {
         assert!(fixture.store.run(run).await.unwrap().is_some());
     }
-    assert_eq!(commits(&fixture) - before, 1, "the held call wrote nothing, the others went together");
+    // Usually one; a call that comes to the writer between two groups makes it two. Ungrouped it would be sixty-four.
+    let shared = commits(&fixture) - before;
+    assert!((1..=2).contains(&shared), "the held call wrote nothing, the others went together: {shared} commits");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
