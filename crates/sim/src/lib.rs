@@ -15,5 +15,6 @@ pub mod impostor;
 pub mod machine;
 pub mod process;
 pub mod processes;
+pub mod proxy;
 pub mod request;
 pub mod seed;
