@@ -4,6 +4,7 @@
 //! Nothing here ships, and nothing here is needed to build or use the product.
 
 mod bench;
+mod by_hand;
 mod checkout;
 mod ci;
 mod environment;
@@ -14,6 +15,7 @@ mod walls;
 
 use std::process::ExitCode;
 
+use by_hand::ByHand;
 use lexopt::prelude::*;
 
 const HELP: &str = "\
@@ -25,6 +27,9 @@ Usage:
   cargo xtask ci --keep-going    do not stop at the first step that fails
   cargo xtask ci --list          what each step does
   cargo xtask bench              speed and memory, next to this machine's own limits (--runs N, --starts N)
+  cargo xtask bench-store        calls per second at the store's port
+  cargo xtask fuzz               minutes of garbage at both listeners
+  cargo xtask golden             rewrite the golden messages, after a deliberate change of the protocol or the API
   cargo xtask environment        install the programs the tests need and this machine lacks
   cargo xtask environment --check  only say what is missing
 
@@ -38,6 +43,7 @@ enum Command {
         check_only: bool,
     },
     Bench(bench::Options),
+    ByHand(ByHand),
     /// What a measured job executes; not for people.
     Stamp(std::path::PathBuf),
 }
@@ -57,6 +63,7 @@ fn main() -> ExitCode {
         }
         Command::Ci(options) => ci::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::ByHand(verb) => verb.run(),
         Command::Stamp(file) => bench::stamp(&file),
         Command::Environment { check_only: true } => environment::check(),
         Command::Environment { check_only: false } => environment::prepare(),
@@ -79,6 +86,9 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> {
     match verb.as_str() {
         "ci" => parse_ci(arguments),
         "bench" => parse_bench(arguments),
+        "bench-store" => parse_by_hand(arguments, ByHand::BenchStore),
+        "fuzz" => parse_by_hand(arguments, ByHand::Fuzz),
+        "golden" => parse_by_hand(arguments, ByHand::Golden),
         "stamp" => Ok(Command::Stamp(arguments.value()?.into())),
         "environment" => {
             let mut check_only = false;
@@ -121,6 +131,14 @@ fn parse_bench(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> 
         }
     }
     Ok(Command::Bench(options))
+}
+
+fn parse_by_hand(mut arguments: lexopt::Parser, verb: ByHand) -> Result<Command, lexopt::Error> {
+    match arguments.next()? {
+        None => Ok(Command::ByHand(verb)),
+        Some(Long("help") | Short('h')) => Ok(Command::Help),
+        Some(other) => Err(other.unexpected()),
+    }
 }
 
 #[cfg(test)]

@@ -263,7 +263,7 @@ fn every_answer_is_what_its_golden_file_says() {
 }
 
 #[test]
-#[ignore = "writes the files that the other tests read; run it after a deliberate change of the API"]
+#[ignore = "writes the files that the other tests read: `cargo xtask golden`, after a deliberate change of the API"]
 fn write_the_golden_files() {
     for Golden { name, json, .. } in goldens() {
         std::fs::write(directory().join(format!("{name}.json")), json).unwrap();

@@ -319,7 +319,7 @@ async fn garbage_is_answered_in_the_protocols_own_words_and_disturbs_nobody() {
 }
 
 #[tokio::test]
-#[ignore = "minutes; run by hand after a change of the protocol"]
+#[ignore = "minutes: `cargo xtask fuzz`, after a change of the protocol"]
 async fn much_more_garbage() {
     for seed in 100..160 {
         throw(seed, 5000).await;

@@ -82,7 +82,7 @@ pub(super) struct Queue {
     sender: Mutex<Option<mpsc::Sender<Box<dyn Job>>>>,
     places: Arc<Semaphore>,
     #[cfg(test)]
-    size: usize,
+    sent: std::sync::atomic::AtomicUsize,
 }
 
 impl Queue {
@@ -93,7 +93,7 @@ impl Queue {
             sender: Mutex::new(Some(sender)),
             places: Arc::new(Semaphore::new(places)),
             #[cfg(test)]
-            size: places,
+            sent: std::sync::atomic::AtomicUsize::new(0),
         };
         (queue, receiver)
     }
@@ -118,15 +118,21 @@ impl Queue {
     pub(super) fn send(&self, job: Box<dyn Job>) -> Result<(), Box<dyn Job>> {
         // Nothing can panic while the lock is held.
         match &*self.sender.lock().unwrap_or_else(PoisonError::into_inner) {
-            Some(sender) => sender.send(job).map_err(|mpsc::SendError(job)| job),
+            Some(sender) => {
+                sender.send(job).map_err(|mpsc::SendError(job)| job)?;
+                #[cfg(test)]
+                self.sent.fetch_add(1, std::sync::atomic::Ordering::SeqCst);
+                Ok(())
+            }
             None => Err(job),
         }
     }
 
-    /// How many calls were sent and not answered yet.
+    /// How many jobs its threads were given so far: under the lock of the sender, so that what is counted is in the queue.
     #[cfg(test)]
-    pub(super) fn waiting(&self) -> usize {
-        self.size - self.places.available_permits()
+    pub(super) fn sent(&self) -> usize {
+        let _sending = self.sender.lock().unwrap_or_else(PoisonError::into_inner);
+        self.sent.load(std::sync::atomic::Ordering::SeqCst)
     }
 
     /// Takes no more calls; what was sent is still carried out.

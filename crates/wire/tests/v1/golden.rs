@@ -97,7 +97,7 @@ fn every_golden_file_belongs_to_a_message() {
 }
 
 #[test]
-#[ignore = "writes the files that the other tests read; run it after a deliberate change of the protocol"]
+#[ignore = "writes the files that the other tests read: `cargo xtask golden`, after a deliberate change of the protocol"]
 fn write_the_golden_files() {
     for Example { name, body, .. } in examples() {
         std::fs::write(directory().join(format!("{name}.json")), pretty(&body)).unwrap();

@@ -1,7 +1,6 @@
 //! What the hot path costs: admissions, claims and ends per second, one caller after another and many at once.
 //!
-//! A measurement, not a promise: ignored by default. In release: `cargo test --release -p leasehold-sql -- --ignored
-//! --nocapture throughput`.
+//! A measurement, not a promise: `cargo xtask bench-store` runs it.
 
 use leasehold_core::canonical::Value;
 use leasehold_store::port::Store as _;
@@ -58,7 +57,7 @@ async fn carry(callers: usize, runs: usize) {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-#[ignore = "a measurement"]
+#[ignore = "a measurement: `cargo xtask bench-store`"]
 async fn throughput_of_one_caller_and_of_many() {
     carry(1, 500).await;
     carry(64, 6400).await;

@@ -1,0 +1,35 @@
+//! The tests that `ci` leaves out, each behind a verb of its own, so that `#[ignore]` never means *runs nowhere*.
+//!
+//! They are left out because they take minutes, measure, or write the files that other tests read. A verb only names
+//! the test: what it does is told where it stands.
+
+use anyhow::Result;
+
+use crate::checkout::{cargo, run as run_command};
+
+/// One such verb.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum ByHand {
+    /// Garbage at both listeners, for minutes.
+    Fuzz,
+    /// Rewrites the golden messages after a deliberate change of the protocol or the API.
+    Golden,
+    /// Admissions, claims and ends per second at the store's port.
+    BenchStore,
+}
+
+impl ByHand {
+    /// What cargo is asked for, up to the options of the test itself.
+    fn selects(self) -> &'static [&'static str] {
+        match self {
+            Self::Fuzz => &["--release", "--package", "leasehold-server", "--test", "server", "much_more_garbage"],
+            Self::Golden => &["--package", "leasehold-wire", "--all-features", "write_the_golden_files"],
+            Self::BenchStore => &["--release", "--package", "leasehold-sql", "--lib", "throughput"],
+        }
+    }
+
+    /// Runs it in sight: a measurement prints, and a fuzzer names its seed.
+    pub(crate) fn run(self) -> Result<()> {
+        run_command(cargo().args(["test", "--locked"]).args(self.selects()).args(["--", "--ignored", "--nocapture"]))
+    }
+}
