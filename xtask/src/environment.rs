@@ -49,6 +49,22 @@ const TOOLS: &[Tool] = &[
         pacman: "iproute2",
     },
     Tool {
+        program: "tc",
+        used_by: "a wire that delays",
+        apt: "iproute2",
+        dnf: "iproute-tc",
+        apk: "iproute2",
+        pacman: "iproute2",
+    },
+    Tool {
+        program: "faketime",
+        used_by: "wall clocks that jump",
+        apt: "faketime",
+        dnf: "libfaketime",
+        apk: "libfaketime",
+        pacman: "libfaketime",
+    },
+    Tool {
         program: "setsid",
         used_by: "jobs that leave their session",
         apt: "util-linux",
