@@ -17,7 +17,6 @@ use std::sync::Arc;
 use bytes::Bytes;
 use leasehold_core::attempt::StopReason;
 use leasehold_core::id::{AttemptId, OfferId};
-use leasehold_core::limits::INBOX_RECORDS;
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::time::{Clock, Entropy, Millis};
 use rustix::process::{WaitOptions, wait};
@@ -59,8 +58,6 @@ const THREADS: usize = 32;
 pub struct Options {
     /// What its owner configured.
     pub config: WorkerConfig,
-    /// Host and port of the control plane, if it moved since this machine joined.
-    pub server: Option<String>,
     /// What every job inherits.
     pub user: UserEnvironment,
     /// How a launcher is started.
@@ -153,7 +150,7 @@ fn prepare(options: &Options, clock: &dyn Clock, entropy: impl Entropy + 'static
     let state = StateDir::own(&path)?;
     let mut identity = Identity::read(state.dir())?
         .ok_or_else(|| RunError::NoIdentity(options.config.state_dir.display().to_string()))?;
-    if let Some(server) = &options.server {
+    if let Some(server) = &options.config.server {
         // Whoever answers there is believed by its certificate, not by its address.
         identity.address.clone_from(server);
     }
@@ -187,7 +184,7 @@ fn prepare(options: &Options, clock: &dyn Clock, entropy: impl Entropy + 'static
         boot: boot.clone(),
         capabilities,
         max_runs: options.config.slots.unwrap_or(cores).clamp(1, 256),
-        inbox_records: INBOX_RECORDS.max(2 * usize::from(options.config.slots.unwrap_or(cores))),
+        inbox_records: options.config.inbox_records.max(2 * usize::from(options.config.slots.unwrap_or(cores))),
         drain_timeout: options.config.drain_timeout,
         run_as: options.config.run_as.iter().cloned().collect::<BTreeSet<_>>(),
         software: env!("CARGO_PKG_VERSION").to_owned(),
