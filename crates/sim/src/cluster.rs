@@ -148,6 +148,11 @@ impl Cluster {
         self.directory().join("leasehold-data")
     }
 
+    /// The admin socket of the control plane, which needs no token.
+    pub fn admin_socket(&self) -> PathBuf {
+        self.data().join("admin.sock")
+    }
+
     /// `host:port` of the operator API: always on loopback, where it speaks plain HTTP.
     pub fn api(&self) -> String {
         format!("127.0.0.1:{}", self.api_port)

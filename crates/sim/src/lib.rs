@@ -18,3 +18,5 @@ pub mod processes;
 pub mod proxy;
 pub mod request;
 pub mod seed;
+pub mod story;
+pub mod wall_clock;

@@ -3,6 +3,7 @@
 
 use std::io::{Read, Write};
 use std::net::TcpStream;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
@@ -28,9 +29,19 @@ impl Answer {
 
 /// `GET` over plain HTTP, which the API speaks on loopback.
 pub fn get(address: &str, path: &str, token: Option<&str>) -> Result<Answer> {
-    let mut stream = TcpStream::connect(address).with_context(|| format!("nothing listens on {address}"))?;
+    let stream = TcpStream::connect(address).with_context(|| format!("nothing listens on {address}"))?;
     let authorization = token.map(|token| format!("Authorization: Bearer {token}\r\n")).unwrap_or_default();
-    write!(stream, "GET {path} HTTP/1.1\r\nHost: {address}\r\n{authorization}Connection: close\r\n\r\n")?;
+    get_on(stream, path, &format!("Host: {address}\r\n{authorization}"))
+}
+
+/// `GET` over the admin socket, where the kernel says who asks.
+pub fn get_over(socket: &Path, path: &str) -> Result<Answer> {
+    let stream = UnixStream::connect(socket).with_context(|| format!("nothing listens on {}", socket.display()))?;
+    get_on(stream, path, "Host: localhost\r\n")
+}
+
+fn get_on(mut stream: impl Read + Write, path: &str, headers: &str) -> Result<Answer> {
+    write!(stream, "GET {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n")?;
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes).into_owned();

@@ -3,6 +3,7 @@
 //! `cargo xtask ci e2e` hands over the release build; `cargo test -p leasehold-sim` builds and uses the dev profile.
 
 mod bad_input;
+mod cases;
 mod control_plane_faults;
 mod examples;
 mod fences;

@@ -1,0 +1,38 @@
+//! The cases: situations in which systems of this kind have hurt their users, one file per situation.
+//!
+//! Each is played with real processes and told by what the jobs wrote down themselves; where a case would take minutes,
+//! its bounds are the shortest that the product allows, and the file says so. They are examples of kinds: what one of
+//! them finds is fixed as a kind.
+
+mod claim_against_cancel;
+
+use anyhow::{Result, bail};
+use leasehold_sim::cluster::Cluster;
+use leasehold_sim::eventually::eventually;
+use rustix::process::Signal;
+use serde_json::Value;
+
+/// Freezes an agent whose pull is open and submits a run: it is claimed, and nobody has read the answer. What was submitted
+/// while no pull was open yet runs as usual; the run that is answered is claimed and unread.
+fn claim_unread(cluster: &Cluster, worker: usize, run: &[&str]) -> Result<String> {
+    let asks = cluster.worker(worker).state().join("pending-claims.json");
+    for _ in 0..20 {
+        eventually("asks that nothing was granted to", || {
+            let asks = std::fs::read_to_string(&asks).unwrap_or_default();
+            let told: Value = serde_json::from_str(&asks).unwrap_or_default();
+            let open = told["asks"].as_array().is_some_and(|asks| !asks.is_empty());
+            if open && cluster.worker(worker).files_in("inbox").is_empty() { Ok(()) } else { Err(asks) }
+        })?;
+        cluster.signal_agent(worker, Signal::STOP)?;
+        let run = cluster.submit(run);
+        // Claimed within milliseconds, or not before the agent asks.
+        for _ in 0..25 {
+            if cluster.json(&["runs", "get", &run])["state"] == "dispatching" {
+                return Ok(run);
+            }
+        }
+        cluster.signal_agent(worker, Signal::CONT)?;
+        cluster.wait_for_state(&run, "succeeded")?;
+    }
+    bail!("no pull was ever open")
+}
