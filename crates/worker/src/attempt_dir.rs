@@ -14,6 +14,8 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
 
 use crate::durable::{Dir, DurableError};
+use crate::fault::around;
+use crate::fault::steps::{ATTEMPT_CLEAR, ATTEMPT_LOCK};
 
 /// The lock that a launcher, and its child before the exec, hold.
 pub const LOCK: &str = "lock";
@@ -81,12 +83,14 @@ impl AttemptDir {
     /// shares it up to its exec.
     pub fn try_lock(&self) -> io::Result<Option<File>> {
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let fd = openat(&self.dir, LOCK, flags, Mode::RUSR | Mode::WUSR)?;
-        match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
-            Ok(()) => Ok(Some(File::from(fd))),
-            Err(Errno::WOULDBLOCK) => Ok(None),
-            Err(errno) => Err(errno.into()),
-        }
+        around(ATTEMPT_LOCK, || {
+            let fd = openat(&self.dir, LOCK, flags, Mode::RUSR | Mode::WUSR)?;
+            match flock(&fd, FlockOperation::NonBlockingLockExclusive) {
+                Ok(()) => Ok(Some(File::from(fd))),
+                Err(Errno::WOULDBLOCK) => Ok(None),
+                Err(errno) => Err(errno.into()),
+            }
+        })
     }
 
     /// Whether somebody holds the lock, without taking it away from a launcher that is just starting.
@@ -108,18 +112,20 @@ impl AttemptDir {
     /// Removes the directory and everything in it: the attempt is settled and its log shipped or given up.
     pub fn remove(self) -> io::Result<()> {
         let path = self.dir.path();
-        let removed = match std::fs::remove_dir_all(path) {
-            // Jobs leave read-only directories behind (module caches do); they are ours to open.
-            Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-                open_directories(path)?;
-                std::fs::remove_dir_all(path)
+        around(ATTEMPT_CLEAR, || {
+            let removed = match std::fs::remove_dir_all(path) {
+                // Jobs leave read-only directories behind (module caches do); they are ours to open.
+                Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
+                    open_directories(path)?;
+                    std::fs::remove_dir_all(path)
+                }
+                removed => removed,
+            };
+            match removed {
+                Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
+                _ => Ok(()),
             }
-            removed => removed,
-        };
-        match removed {
-            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(error),
-            _ => Ok(()),
-        }
+        })
     }
 }
 

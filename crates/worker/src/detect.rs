@@ -16,6 +16,9 @@ use leasehold_core::time::{Clock, Millis};
 use leasehold_core::version::Version;
 use rustix::event::{PollFd, PollFlags, poll};
 
+use crate::fault::steps::RUNTIME_SPAWN;
+use crate::start;
+
 /// Runtimes, and how each is asked for its version. POSIX `sh` has none to ask for.
 const RUNTIMES: [(&str, &str, Option<&str>); 4] = [
     // First: it is never waited for.
@@ -98,15 +101,10 @@ fn version_of(program: &Path, question: Option<&str>, path: &str) -> Option<Vers
 
 /// What a program prints, unless it takes longer than `patience` for its first line.
 fn ask(program: &Path, arguments: &[&str], path: &str, patience: Millis) -> Option<String> {
-    let mut child = Command::new(program)
-        .args(arguments)
-        .env_clear()
-        .env("PATH", path)
-        .stdin(Stdio::null())
-        .stdout(Stdio::piped())
-        .stderr(Stdio::null())
-        .spawn()
-        .ok()?;
+    let mut command = Command::new(program);
+    command.args(arguments).env_clear().env("PATH", path);
+    command.stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut child = start::spawn(RUNTIME_SPAWN, &mut command).ok()?;
     let mut stdout = child.stdout.take()?;
     let timeout = rustix::time::Timespec {
         tv_sec: i64::try_from(patience.get() / 1000).ok()?,

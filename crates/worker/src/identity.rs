@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::durable::Dir;
+use crate::fault::steps::file;
 use crate::state::{StateError, StateFile};
 
 const SCHEMA: &str = "leasehold/worker-identity/v1";
@@ -68,8 +69,8 @@ struct File {
 }
 
 impl StateFile for Identity {
+    type Kind = file::Identity;
     const NAME: &'static str = FILE_NAME;
-    const WHAT: &'static str = "identity";
     const LIMIT: usize = 256 * KIB;
 
     fn to_bytes(&self) -> Result<Vec<u8>, StateError> {
@@ -123,8 +124,8 @@ struct Place {
 }
 
 impl StateFile for Place {
+    type Kind = file::Place;
     const NAME: &'static str = PLACE_NAME;
-    const WHAT: &'static str = "place";
     const LIMIT: usize = 4 * KIB;
 
     fn to_bytes(&self) -> Result<Vec<u8>, StateError> {

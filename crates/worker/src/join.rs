@@ -25,6 +25,7 @@ use zeroize::Zeroizing;
 use crate::client::connection::{Connection, Response, Unanswered};
 use crate::client::tls;
 use crate::durable::{Dir, DurableError};
+use crate::fault::steps::CALL_ENROLL;
 use crate::identity::{self, Identity};
 use crate::session_file::SessionFile;
 use crate::state::{StateError, StateFile};
@@ -170,10 +171,7 @@ pub async fn join(state: &Path, url: &str, token: &str, allow_root: bool) -> Res
 
 /// Opens the state directory, making it and what stands above it where they are missing.
 fn open_state(state: &Path) -> Result<Dir, DurableError> {
-    if let Some(parent) = state.parent().filter(|parent| !parent.as_os_str().is_empty()) {
-        std::fs::create_dir_all(parent)
-            .map_err(|source| DurableError::Io { name: parent.display().to_string(), source })?;
-    }
+    Dir::create_parents(state)?;
     Dir::create(state)
 }
 
@@ -185,7 +183,7 @@ async fn enroll(connection: &Connection, request: &EnrollRequest) -> Result<Enro
         .body(Full::new(Bytes::from(encode(request))))
         .map_err(|error| JoinError::Answer(error.to_string()))?;
     let limit = EnrollAnswer::LIMIT.max(Problem::LIMIT);
-    let sent = tokio::time::timeout(TIMEOUT.to_std(), connection.send(request, limit)).await;
+    let sent = tokio::time::timeout(TIMEOUT.to_std(), connection.send(CALL_ENROLL, request, limit)).await;
     let Response { status, body } = match sent {
         Ok(Ok(response)) => response,
         Ok(Err(Unanswered::NotSent(why))) => return Err(JoinError::Connection(why)),

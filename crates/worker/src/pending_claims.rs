@@ -8,6 +8,7 @@ use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
 use crate::engine::port::Ask;
+use crate::fault::steps::file;
 use crate::state::{StateError, StateFile};
 
 const SCHEMA: &str = "leasehold/pending-claims/v1";
@@ -32,8 +33,8 @@ struct FileAsk {
 }
 
 impl StateFile for PendingClaims {
+    type Kind = file::Asks;
     const NAME: &'static str = FILE_NAME;
-    const WHAT: &'static str = "asks";
     const LIMIT: usize = 8 * KIB;
 
     fn to_bytes(&self) -> Result<Vec<u8>, StateError> {

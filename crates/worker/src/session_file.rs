@@ -9,6 +9,7 @@ use leasehold_core::id::SessionId;
 use leasehold_core::limits::KIB;
 use serde::{Deserialize, Serialize};
 
+use crate::fault::steps::file;
 use crate::state::{StateError, StateFile};
 
 /// The name of the file.
@@ -73,8 +74,8 @@ impl SessionFile {
 }
 
 impl StateFile for SessionFile {
+    type Kind = file::Session;
     const NAME: &'static str = FILE_NAME;
-    const WHAT: &'static str = "session";
     const LIMIT: usize = BYTES;
 
     fn to_bytes(&self) -> Result<Vec<u8>, StateError> {

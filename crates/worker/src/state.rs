@@ -2,7 +2,8 @@
 //!
 //! (Worker design, *Inbox* and *One start path*.)
 
-use crate::durable::{Dir, DurableError, SyncDir};
+use crate::durable::{Dir, DurableError};
+use crate::fault::steps::Replaced;
 
 /// A state file cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -29,10 +30,10 @@ impl StateError {
 
 /// A file of the state directory with one value in it.
 pub trait StateFile: Sized {
+    /// Its kind among the fault points.
+    type Kind: Replaced;
     /// Its name.
     const NAME: &'static str;
-    /// Its name among the fault points.
-    const WHAT: &'static str;
     /// The most bytes it may have.
     const LIMIT: usize;
 
@@ -56,6 +57,6 @@ pub trait StateFile: Sized {
         if bytes.len() > Self::LIMIT {
             return Err(StateError::damaged(Self::NAME, format!("{} bytes, at most {} fit", bytes.len(), Self::LIMIT)));
         }
-        Ok(dir.replace(Self::WHAT, Self::NAME, &bytes, SyncDir::Yes)?)
+        Ok(dir.replace::<Self::Kind>(Self::NAME, &bytes)?)
     }
 }

@@ -12,6 +12,8 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
 use crate::durable::{Dir, DurableError};
+use crate::fault::around;
+use crate::fault::steps::STATE_LOCK;
 use crate::identity::Identity;
 
 /// A state directory that this process owns.
@@ -68,13 +70,14 @@ impl StateDir {
     /// Takes the state directory for the life of this process.
     pub fn own(path: &Path) -> Result<Self, OwnError> {
         let dir = Dir::open(path)?;
-        let io = |source: Errno| OwnError::Io { path: path.display().to_string(), source: source.into() };
+        let io = |source: std::io::Error| OwnError::Io { path: path.display().to_string(), source };
         let flags = OFlags::RDWR | OFlags::CREATE | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let lock = openat(&dir, "lock", flags, Mode::RUSR | Mode::WUSR).map_err(io)?;
+        let open = || openat(&dir, "lock", flags, Mode::RUSR | Mode::WUSR).map_err(std::io::Error::from);
+        let lock = around(STATE_LOCK, open).map_err(io)?;
         match patiently(pause, || flock(&lock, FlockOperation::NonBlockingLockExclusive), Errno::WOULDBLOCK) {
             Ok(()) => {}
             Err(Errno::WOULDBLOCK) => return Err(OwnError::Owned(path.display().to_string())),
-            Err(errno) => return Err(io(errno)),
+            Err(errno) => return Err(io(errno.into())),
         }
         let attempts = path.join("attempts");
         Dir::create(&attempts)?;

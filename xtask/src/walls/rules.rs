@@ -107,6 +107,70 @@ const RULES: &[Rule] = &[
         sentence: "only `durable` renames, links or syncs a file",
     },
     Rule {
+        names: &[".spawn()", ".exec()", ".output()", ".status()"],
+        // The client asks answers for their status.
+        holds_in: |place| {
+            place.folder == "worker" && !place.is_test && !place.is_module("start") && !place.is_module("client")
+        },
+        sentence: "only `start` starts a process, with the fault points of its step",
+    },
+    Rule {
+        names: &[
+            "OFlags::CREATE",
+            "OpenOptions",
+            "File::create",
+            "fs::write",
+            "write_all_at",
+            "set_len",
+            "fallocate",
+            "fs::copy",
+            "symlink",
+            "mkdir",
+            "create_dir",
+            "create_dir_all",
+            "unlinkat",
+            "remove_file",
+            "remove_dir",
+            "remove_dir_all",
+        ],
+        // Each of these takes a step of `fault::steps` for it.
+        holds_in: |place| {
+            let takes_steps = ["durable", "fault", "attempt_dir", "state_dir", "launcher/log"];
+            place.folder == "worker" && !place.is_test && !takes_steps.iter().any(|module| place.is_module(module))
+        },
+        sentence: "a file is made, changed or removed in `durable`, as a kind and in a way that `fault::steps` declares",
+    },
+    Rule {
+        names: &[".write_all("],
+        // Pipes and terminals besides: the launcher's request, answer and report, what people read.
+        holds_in: |place| {
+            let writes = ["durable", "fault", "launcher/log", "launcher/process", "launcher/child", "cli", "logging"];
+            place.folder == "worker" && !place.is_test && !writes.iter().any(|module| place.is_module(module))
+        },
+        sentence: "bytes are written in `durable`, or with a step of `fault::steps` by who is named in this rule",
+    },
+    Rule {
+        names: &["step_of_file"],
+        holds_in: |place| place.folder == "worker" && !place.is_module("durable") && !place.is_module("fault"),
+        sentence: "only `durable` takes a file's steps",
+    },
+    Rule {
+        names: &["try_send_request", "send_request", "SendRequest", "TcpStream"],
+        holds_in: |place| place.folder == "worker" && !place.is_test && !place.is_module("client/connection"),
+        sentence: "only `client::connection` talks to the control plane, each call with the fault points of its step",
+    },
+    Rule {
+        names: &["rustix::net"],
+        // The name that excludes a second agent, and the socket between agent and launcher, each with its step.
+        holds_in: |place| {
+            place.folder == "worker"
+                && !place.is_test
+                && !place.is_module("state_dir")
+                && !place.is_module("launcher/socket")
+        },
+        sentence: "a socket is made where its step of `fault::steps` is taken",
+    },
+    Rule {
         names: &["aws_lc_rs"],
         holds_in: |place| place.folder == "core" && !place.is_module("crypto"),
         sentence: "only `core::crypto` names the cryptographic provider",
@@ -262,6 +326,19 @@ mod tests {
             ("crates/worker/src/durable.rs", "file.sync_all()?;", false),
             ("crates/worker/src/durable/disk.rs", "file.sync_all()?;", false),
             ("crates/worker/src/inbox/write.rs", "#[cfg(test)]\nmod tests { fn f() { file.sync_all(); } }", false),
+            ("crates/worker/src/detect.rs", "let child = command.spawn()?;", true),
+            ("crates/worker/src/start.rs", "around(step, || command.spawn())", false),
+            ("crates/worker/src/run/mod.rs", "self.tasks.spawn(async move {});", false),
+            ("crates/worker/src/client/mod.rs", "let status = response.status();", false),
+            ("crates/worker/src/inbox/write.rs", "std::fs::write(path, bytes)?;", true),
+            ("crates/worker/src/inbox/write.rs", "openat(dir, name, OFlags::CREATE, mode)?;", true),
+            ("crates/worker/src/inbox/write.rs", "file.write_all(bytes)?;", true),
+            ("crates/worker/src/durable/mod.rs", "file.write_all(bytes)?;", false),
+            ("crates/worker/src/launcher/log.rs", "around(LOG_APPEND, || file.write_all(frames));", false),
+            ("crates/worker/src/run/disk.rs", "around(step_of_file(\"record\", \"x\"), act)?;", true),
+            ("crates/worker/src/engine/pull.rs", "sender.try_send_request(request).await", true),
+            ("crates/worker/src/client/connection.rs", "sender.try_send_request(request).await", false),
+            ("crates/worker/src/run/mod.rs", "use rustix::net::{bind, listen};", true),
             ("crates/core/src/lease.rs", "use serde::Serialize;", true),
             ("crates/core/src/lease.rs", "use std::{fmt, fs};", true),
             ("crates/core/src/lease.rs", "let t = Instant::now();", true),

@@ -8,6 +8,7 @@ mod join;
 mod run;
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use leasehold_core::shape::nearest;
 use lexopt::{Arg, Parser};
 
 use crate::config::{Config, ConfigError, Flags, Surroundings};
-use crate::durable::fault;
+use crate::fault;
 use crate::launcher;
 use crate::logging;
 use crate::machine::MachineClock;
@@ -70,11 +71,14 @@ const VERBS: [&str; 3] = ["join", "run", "config"];
 /// Call it before any thread or runtime exists: it may become a launcher.
 pub fn run(arguments: impl IntoIterator<Item = OsString>, prefix: &[&str]) -> ExitCode {
     let arguments: Vec<OsString> = arguments.into_iter().collect();
-    if let Err(error) = arm_fault() {
+    if let Err(error) = arm_faults() {
         return fail(&error, 2);
     }
-    if arguments.first().is_some_and(|first| first == "launcher") {
-        return launcher::main(arguments.into_iter().skip(1), &MachineClock);
+    match arguments.first().and_then(|first| first.to_str()) {
+        Some("launcher") => return launcher::main(arguments.into_iter().skip(1), &MachineClock),
+        // Hidden: for the tests that loop over them.
+        Some("fault-points") => return print(&fault::list()),
+        _ => {}
     }
     match asked(&arguments, prefix) {
         Ok(Asked::Help(text)) => print(text),
@@ -104,11 +108,11 @@ fn fail(why: &dyn std::fmt::Display, code: u8) -> ExitCode {
 }
 
 /// Fault points are armed by tests through the environment, never by configuration.
-fn arm_fault() -> Result<(), fault::FaultError> {
-    if let Some(text) = variable(fault::VARIABLE) {
-        fault::arm(text.to_string_lossy().parse()?);
+fn arm_faults() -> Result<(), fault::FaultError> {
+    match variable(fault::VARIABLE) {
+        Some(text) => fault::arm(&text.to_string_lossy(), variable(fault::STRUCK).map(PathBuf::from)),
+        None => Ok(()),
     }
-    Ok(())
 }
 
 #[expect(clippy::disallowed_methods, reason = "the entry of a binary reads the environment")]

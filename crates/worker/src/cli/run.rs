@@ -1,7 +1,6 @@
 //! `leasehold-worker run`: the agent, until it is told to stop; and again, by this very process, where it starts over.
 
 use std::ffi::OsString;
-use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, ExitCode};
 
@@ -14,6 +13,7 @@ use crate::launcher::environment::{DEFAULT_PATH, UserEnvironment};
 use crate::launcher::spawn::LauncherProgram;
 use crate::machine::{MachineClock, MachineEntropy};
 use crate::run::{Options, run as run_worker};
+use crate::start;
 
 pub(super) const HELP: &str = "\
 Takes work and runs it, until it is told to stop.
@@ -105,6 +105,6 @@ pub(super) fn execute(options: &Options, arguments: &[OsString], prefix: &[&str]
 
 /// The start path again, by this very binary: the launchers stay children of this process.
 fn start_over(arguments: &[OsString], prefix: &[&str]) -> ExitCode {
-    let error = Command::new("/proc/self/exe").args(prefix).args(arguments).exec();
+    let error = start::exec(Command::new("/proc/self/exe").args(prefix).args(arguments));
     fail(&format!("cannot start over: {error}"), 1)
 }

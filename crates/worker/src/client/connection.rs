@@ -15,6 +15,9 @@ use tokio::net::TcpStream;
 use tokio::sync::Mutex;
 use tokio_rustls::TlsConnector;
 
+use crate::fault::steps::Step;
+use crate::fault::{Side, reach};
+
 /// How long a connection may take to be made.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How often a silent connection is asked whether it lives.
@@ -62,8 +65,15 @@ impl Connection {
         self.sender.lock().await.take();
     }
 
-    /// Sends a request and reads the whole answer, at most `limit` bytes.
-    pub async fn send(&self, request: Request<Full<Bytes>>, limit: usize) -> Result<Response, Unanswered> {
+    /// Takes the step `call`: sends a request and reads the whole answer, at most `limit` bytes.
+    pub async fn send(&self, call: Step, request: Request<Full<Bytes>>, limit: usize) -> Result<Response, Unanswered> {
+        reach(call, Side::Before).map_err(|error| Unanswered::NotSent(error.to_string()))?;
+        let answer = self.exchange(request, limit).await?;
+        reach(call, Side::After).map_err(|error| Unanswered::MayHaveArrived(error.to_string()))?;
+        Ok(answer)
+    }
+
+    async fn exchange(&self, request: Request<Full<Bytes>>, limit: usize) -> Result<Response, Unanswered> {
         let mut sender = self.sender().await.map_err(Unanswered::NotSent)?;
         let response = match sender.try_send_request(request).await {
             Ok(response) => response,

@@ -22,6 +22,7 @@ use leasehold_wire::{Message, encode, parse, route};
 use super::{Answered, answer};
 use crate::engine::RegistrationFacts;
 use crate::engine::port::{Answer, AskAnswer, Call, End, HeldLease, Outcome, SessionNumbers};
+use crate::fault::steps::{self, Step};
 
 /// A request ready to be sent, and how its answer is read.
 pub(super) struct Prepared {
@@ -60,6 +61,24 @@ fn limit<A: Message>() -> usize {
 
 fn proof(lease: &HeldLease) -> LeaseProof {
     LeaseProof { offer_id: lease.offer, generation: lease.generation, token: lease.token.clone() }
+}
+
+impl Call {
+    /// Its name among the fault points.
+    pub(super) const fn step(&self) -> Step {
+        match self {
+            Self::Register { .. } => steps::CALL_REGISTER,
+            Self::Heartbeat { .. } => steps::CALL_HEARTBEAT,
+            Self::Drain { .. } => steps::CALL_DRAIN,
+            Self::Offline { .. } => steps::CALL_OFFLINE,
+            Self::Pull { .. } => steps::CALL_PULL,
+            Self::Starting { .. } => steps::CALL_STARTING,
+            Self::Running { .. } => steps::CALL_RUNNING,
+            Self::Release { .. } => steps::CALL_RELEASE,
+            Self::Log { .. } => steps::CALL_LOG,
+            Self::End { .. } => steps::CALL_END,
+        }
+    }
 }
 
 pub(super) fn prepare(call: &Call, log: Bytes) -> Prepared {

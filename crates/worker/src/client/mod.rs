@@ -69,7 +69,7 @@ impl Client {
         };
         let bulk = matches!(call, Call::Log { .. });
         let connection = if bulk { &self.bulk } else { &self.control };
-        let sent = tokio::time::timeout(timeout.to_std(), connection.send(request, limit)).await;
+        let sent = tokio::time::timeout(timeout.to_std(), connection.send(call.step(), request, limit)).await;
         let outcome = match sent {
             Ok(Ok(response)) => concluded(&response, read),
             Ok(Err(Unanswered::NotSent(why))) => (Outcome::NotDone(why), Vec::new()),

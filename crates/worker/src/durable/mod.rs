@@ -1,17 +1,17 @@
 //! The only place of the worker that links, renames or syncs a file.
 //!
 //! Everything goes through the descriptor of one private directory ([`Dir`], 0700, our own), never through a path:
-//! a directory that is moved or replaced is noticed, not followed. Four ways to write, each named for what survives:
+//! a directory that is moved or replaced is noticed, not followed. Five ways to write, each named for what survives:
 //!
 //! - [`Dir::publish`]: a first version; never replaces, survives a power cut once it returned.
-//! - [`Dir::replace`]: a new version of a file; the old one or the new one is there afterwards, never a mixture.
+//! - [`Dir::replace`]: a new version of a file; the old one or the new one is there afterwards, never a mixture, and the
+//!   new one once it returned. [`Dir::update`] spares the directory's sync: a power cut may fall back to the old one.
 //! - [`Dir::latch`]: a one-way latch within this boot; exactly one side ever creates the name. Not synced.
 //! - [`Dir::prepare`] and [`Prepared::commit`]: a file whose space is reserved before it is needed.
 //!
-//! Every step is a fault point (see [`fault`]), so that a test can kill the process or fill the disk there.
+//! A file is named by its kind, and only the ways declared for the kind compile. Every step has a fault point on both
+//! sides (see [`crate::fault`]), so that a test can kill the process or spoil the disk there.
 //! (Worker design, *Inbox* and *The decidable spawn barrier*.)
-
-pub mod fault;
 
 use std::fs::File;
 use std::io::{self, Read, Write};
@@ -22,7 +22,11 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{self, AtFlags, FallocateFlags, FileType, Mode, OFlags};
 use rustix::io::Errno;
 
-use fault::{FaultPoint, Side, Step};
+use crate::fault::around;
+use crate::fault::steps::{
+    FOLDER_MAKE, Latched as LatchedFile, Prepared as PreparedFile, Published, Quarantined, Removed, Replaced, Updated,
+    act, step_of_file,
+};
 
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 const PRIVATE_DIR: Mode = Mode::RWXU;
@@ -73,15 +77,6 @@ pub enum Latched {
     Taken,
 }
 
-/// Whether an update's name must survive a power cut, too.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum SyncDir {
-    /// Sync the directory.
-    Yes,
-    /// Falling back to the version before is harmless.
-    No,
-}
-
 /// A private directory of ours, held by its descriptor.
 #[derive(Debug)]
 pub struct Dir {
@@ -92,10 +87,18 @@ pub struct Dir {
 impl Dir {
     /// Creates the directory (0700) where it is missing, then opens it. Its parent must exist.
     pub fn create(path: &Path) -> Result<Self, DurableError> {
-        match fs::mkdir(path, PRIVATE_DIR) {
-            Ok(()) | Err(Errno::EXIST) => Self::open(path),
-            Err(errno) => Err(named(&path.display().to_string())(errno)),
-        }
+        let made = around(FOLDER_MAKE, || match fs::mkdir(path, PRIVATE_DIR) {
+            Ok(()) | Err(Errno::EXIST) => Ok(()),
+            Err(errno) => Err(io::Error::from(errno)),
+        });
+        made.map_err(named(&path.display().to_string()))?;
+        Self::open(path)
+    }
+
+    /// Makes what stands above `path` where it is missing, with the rights that this machine gives to directories.
+    pub fn create_parents(path: &Path) -> Result<(), DurableError> {
+        let Some(parent) = path.parent().filter(|parent| !parent.as_os_str().is_empty()) else { return Ok(()) };
+        around(FOLDER_MAKE, || std::fs::create_dir_all(parent)).map_err(named(&parent.display().to_string()))
     }
 
     /// Opens an existing directory; refuses a symbolic link, another owner and any access for others.
@@ -124,44 +127,36 @@ impl Dir {
     }
 
     /// Writes `name` for the first time: temporary file, fsync, link without replacing, fsync of the directory.
-    pub fn publish(&self, what: &'static str, name: &str, bytes: &[u8]) -> Result<(), DurableError> {
-        let temporary = format!("{name}.new");
-        self.write_temporary(what, &temporary, bytes, true)?;
-        let linked = at(what, Step::Link, name, || {
-            fs::linkat(&self.fd, &temporary, &self.fd, name, AtFlags::empty()).map_err(io::Error::from)
-        });
-        // Gone in either case: a temporary name has no meaning after its link.
-        let _ = fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
-        match linked {
+    pub fn publish<F: Published>(&self, name: &str, bytes: &[u8]) -> Result<(), DurableError> {
+        match self.link_new(F::WHAT, name, &format!("{name}.new"), bytes, true) {
             Err(DurableError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {
                 Err(DurableError::Exists(name.to_owned()))
             }
-            linked => linked.and_then(|()| self.sync(what)),
+            linked => linked.and_then(|()| self.sync_names(F::WHAT, act::SYNC_DIR)),
         }
     }
 
+    /// Makes the name of a file that was published survive a power cut, where [`Dir::publish`] broke off before that.
+    pub fn publish_again<F: Published>(&self) -> Result<(), DurableError> {
+        self.sync_names(F::WHAT, act::SYNC_DIR)
+    }
+
+    /// Writes the next version of `name`: temporary file, fsync, rename, fsync of the directory.
+    pub fn replace<F: Replaced>(&self, name: &str, bytes: &[u8]) -> Result<(), DurableError> {
+        self.rename_new(F::WHAT, name, bytes)?;
+        self.sync_names(F::WHAT, act::SYNC_DIR)
+    }
+
     /// Writes the next version of `name`: temporary file, fsync, rename.
-    pub fn replace(&self, what: &'static str, name: &str, bytes: &[u8], sync: SyncDir) -> Result<(), DurableError> {
-        let temporary = format!("{name}.new");
-        self.write_temporary(what, &temporary, bytes, true)?;
-        self.rename(what, &temporary, name)?;
-        match sync {
-            SyncDir::Yes => self.sync(what),
-            SyncDir::No => Ok(()),
-        }
+    pub fn update<F: Updated>(&self, name: &str, bytes: &[u8]) -> Result<(), DurableError> {
+        self.rename_new(F::WHAT, name, bytes)
     }
 
     /// Creates `name` with `bytes` unless it exists: of all callers in this boot exactly one wins. The name appears
     /// with its whole content. `side` keeps the temporary files of two racing sides apart. Not synced: a latch
     /// decides within a boot, where the page cache is the truth.
-    pub fn latch(&self, what: &'static str, name: &str, side: &str, bytes: &[u8]) -> Result<Latched, DurableError> {
-        let temporary = format!("{name}.{side}");
-        self.write_temporary(what, &temporary, bytes, false)?;
-        let linked = at(what, Step::Link, name, || {
-            fs::linkat(&self.fd, &temporary, &self.fd, name, AtFlags::empty()).map_err(io::Error::from)
-        });
-        let _ = fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
-        match linked {
+    pub fn latch<F: LatchedFile>(&self, name: &str, side: &str, bytes: &[u8]) -> Result<Latched, DurableError> {
+        match self.link_new(F::WHAT, name, &format!("{name}.{side}"), bytes, false) {
             Ok(()) => Ok(Latched::Won),
             Err(DurableError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => Ok(Latched::Taken),
             Err(error) => Err(error),
@@ -169,10 +164,10 @@ impl Dir {
     }
 
     /// Reserves `size` bytes for a file that will become `name`, so that a disk that fills up cannot stop it.
-    pub fn prepare(&self, what: &'static str, name: &str, size: usize) -> Result<Prepared, DurableError> {
-        let temporary = format!("{name}.new");
-        let file = self.create_temporary(&temporary)?;
-        at(what, Step::Reserve, name, || {
+    pub fn prepare<F: PreparedFile>(&self, name: &str, size: usize) -> Result<Prepared, DurableError> {
+        let (what, temporary) = (F::WHAT, format!("{name}.new"));
+        let file = self.create_temporary(what, &temporary)?;
+        at(what, act::RESERVE, name, || {
             let length = u64::try_from(size).unwrap_or(u64::MAX);
             match fs::fallocate(&file, FallocateFlags::empty(), 0, length) {
                 // Not every file system reserves; written zeros take the space as well.
@@ -231,8 +226,8 @@ impl Dir {
     }
 
     /// Removes a file; a missing one is removed already.
-    pub fn remove(&self, what: &'static str, name: &str) -> Result<(), DurableError> {
-        at(what, Step::Remove, name, || match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
+    pub fn remove<F: Removed>(&self, name: &str) -> Result<(), DurableError> {
+        at(F::WHAT, act::REMOVE, name, || match fs::unlinkat(&self.fd, name, AtFlags::empty()) {
             Ok(()) | Err(Errno::NOENT) => Ok(()),
             Err(errno) => Err(errno.into()),
         })
@@ -240,15 +235,15 @@ impl Dir {
 
     /// Moves a file that cannot be trusted into `quarantine`, under its name or the first free `name.N`.
     /// Answers the name it has there.
-    pub fn quarantine(&self, what: &'static str, name: &str, quarantine: &Self) -> Result<String, DurableError> {
+    pub fn quarantine<F: Quarantined>(&self, name: &str, quarantine: &Self) -> Result<String, DurableError> {
         for n in 0..u32::MAX {
             let target = if n == 0 { name.to_owned() } else { format!("{name}.{n}") };
-            let moved = at(what, Step::Rename, name, || {
+            let moved = at(F::WHAT, act::QUARANTINE, name, || {
                 let flags = fs::RenameFlags::NOREPLACE;
                 fs::renameat_with(&self.fd, name, &quarantine.fd, &target, flags).map_err(io::Error::from)
             });
             match moved {
-                Ok(()) => return quarantine.sync(what).map(|()| target),
+                Ok(()) => return quarantine.sync_names(F::WHAT, act::QUARANTINE_SYNC).map(|()| target),
                 Err(DurableError::Io { source, .. }) if source.kind() == io::ErrorKind::AlreadyExists => {}
                 Err(error) => return Err(error),
             }
@@ -256,29 +251,59 @@ impl Dir {
         Err(DurableError::Exists(name.to_owned()))
     }
 
-    /// Makes the directory's names survive a power cut.
-    pub fn sync(&self, what: &'static str) -> Result<(), DurableError> {
-        at(what, Step::SyncDir, &self.path.display().to_string(), || fs::fsync(&self.fd).map_err(io::Error::from))
+    fn sync_names(&self, what: &'static str, act: &'static str) -> Result<(), DurableError> {
+        at(what, act, &self.path.display().to_string(), || fs::fsync(&self.fd).map_err(io::Error::from))
     }
 
-    fn create_temporary(&self, temporary: &str) -> Result<File, DurableError> {
+    fn create_temporary(&self, what: &'static str, temporary: &str) -> Result<File, DurableError> {
         // What a crash left under this name was never published.
         let _ = fs::unlinkat(&self.fd, temporary, AtFlags::empty());
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        fs::openat(&self.fd, temporary, flags, PRIVATE_FILE).map(File::from).map_err(named(temporary))
+        at(what, act::CREATE, temporary, || {
+            fs::openat(&self.fd, temporary, flags, PRIVATE_FILE).map(File::from).map_err(io::Error::from)
+        })
     }
 
     fn write_temporary(&self, what: &'static str, name: &str, bytes: &[u8], sync: bool) -> Result<(), DurableError> {
-        let mut file = self.create_temporary(name)?;
-        at(what, Step::Write, name, || file.write_all(bytes))?;
+        let mut file = self.create_temporary(what, name)?;
+        at(what, act::WRITE, name, || file.write_all(bytes))?;
         if sync {
-            at(what, Step::Sync, name, || file.sync_all())?;
+            at(what, act::SYNC, name, || file.sync_all())?;
         }
         Ok(())
     }
 
+    /// Writes `temporary` and links it to `name`. The temporary name has no meaning afterwards, whatever came of it.
+    fn link_new(
+        &self,
+        what: &'static str,
+        name: &str,
+        temporary: &str,
+        bytes: &[u8],
+        sync: bool,
+    ) -> Result<(), DurableError> {
+        let linked = self.write_temporary(what, temporary, bytes, sync).and_then(|()| {
+            at(what, act::LINK, name, || {
+                fs::linkat(&self.fd, temporary, &self.fd, name, AtFlags::empty()).map_err(io::Error::from)
+            })
+        });
+        let _ = fs::unlinkat(&self.fd, temporary, AtFlags::empty());
+        linked
+    }
+
+    /// Writes a temporary file and renames it to `name`. What could not become that is not left behind.
+    fn rename_new(&self, what: &'static str, name: &str, bytes: &[u8]) -> Result<(), DurableError> {
+        let temporary = format!("{name}.new");
+        let renamed =
+            self.write_temporary(what, &temporary, bytes, true).and_then(|()| self.rename(what, &temporary, name));
+        if renamed.is_err() {
+            let _ = fs::unlinkat(&self.fd, &temporary, AtFlags::empty());
+        }
+        renamed
+    }
+
     fn rename(&self, what: &'static str, from: &str, to: &str) -> Result<(), DurableError> {
-        at(what, Step::Rename, to, || fs::renameat(&self.fd, from, &self.fd, to).map_err(io::Error::from))
+        at(what, act::RENAME, to, || fs::renameat(&self.fd, from, &self.fd, to).map_err(io::Error::from))
     }
 }
 
@@ -306,16 +331,16 @@ impl Prepared {
             return Err(DurableError::Unsafe { name: self.name.clone(), why });
         }
         let length = u64::try_from(bytes.len()).unwrap_or(u64::MAX);
-        at(self.what, Step::Write, &self.name, || {
+        at(self.what, act::WRITE, &self.name, || {
             self.file.write_all_at(bytes, 0)?;
             self.file.set_len(length)
         })?;
-        at(self.what, Step::Sync, &self.name, || self.file.sync_all())?;
+        at(self.what, act::SYNC, &self.name, || self.file.sync_all())?;
         // A second try after a sync that failed finds the new name in place already.
         if dir.exists(&self.temporary)? || !dir.exists(&self.name)? {
             dir.rename(self.what, &self.temporary, &self.name)?;
         }
-        dir.sync(self.what)
+        dir.sync_names(self.what, act::SYNC_DIR)
     }
 }
 
@@ -331,10 +356,13 @@ fn private(name: &str, owner: u32, mode: u32) -> Result<(), DurableError> {
     Err(DurableError::Unsafe { name: name.to_owned(), why })
 }
 
-fn at(what: &'static str, step: Step, name: &str, act: impl FnOnce() -> io::Result<()>) -> Result<(), DurableError> {
-    fault::reach(FaultPoint { what, step, side: Side::Before }).map_err(named(name))?;
-    act().map_err(named(name))?;
-    fault::reach(FaultPoint { what, step, side: Side::After }).map_err(named(name))
+fn at<T>(
+    what: &'static str,
+    act: &'static str,
+    name: &str,
+    step: impl FnOnce() -> io::Result<T>,
+) -> Result<T, DurableError> {
+    around(step_of_file(what, act), step).map_err(named(name))
 }
 
 #[cfg(test)]
@@ -342,6 +370,8 @@ mod tests {
     use std::os::unix::fs::PermissionsExt;
 
     use super::*;
+    use crate::fault::passed::steps_of;
+    use crate::fault::steps::{Way, file};
 
     fn dir() -> (tempfile::TempDir, Dir) {
         let parent = tempfile::tempdir().unwrap();
@@ -352,8 +382,8 @@ mod tests {
     #[test]
     fn a_first_version_is_never_replaced() {
         let (_parent, dir) = dir();
-        dir.publish("record", "a", b"one").unwrap();
-        assert!(matches!(dir.publish("record", "a", b"two"), Err(DurableError::Exists(_))));
+        dir.publish::<file::Record>("a", b"one").unwrap();
+        assert!(matches!(dir.publish::<file::Record>("a", b"two"), Err(DurableError::Exists(_))));
         assert_eq!(dir.read("a", 10).unwrap().unwrap(), b"one");
         assert_eq!(dir.names().unwrap(), ["a"], "no temporary file is left");
     }
@@ -361,9 +391,9 @@ mod tests {
     #[test]
     fn an_update_replaces_and_leaves_no_other_name() {
         let (_parent, dir) = dir();
-        dir.publish("record", "a", b"one").unwrap();
-        dir.replace("record", "a", b"two", SyncDir::No).unwrap();
-        dir.replace("record", "a", b"three", SyncDir::Yes).unwrap();
+        dir.publish::<file::Record>("a", b"one").unwrap();
+        dir.update::<file::Record>("a", b"two").unwrap();
+        dir.replace::<file::Session>("a", b"three").unwrap();
         assert_eq!(dir.read("a", 10).unwrap().unwrap(), b"three");
         assert_eq!(dir.names().unwrap(), ["a"]);
     }
@@ -377,7 +407,7 @@ mod tests {
                     let dir = &dir;
                     scope.spawn(move || {
                         let side = format!("side-{side}");
-                        usize::from(dir.latch("barrier", "b", &side, side.as_bytes()).unwrap() == Latched::Won)
+                        usize::from(dir.latch::<file::Barrier>("b", &side, side.as_bytes()).unwrap() == Latched::Won)
                     })
                 })
                 .collect();
@@ -391,7 +421,7 @@ mod tests {
     #[test]
     fn a_prepared_file_appears_only_when_committed() {
         let (_parent, dir) = dir();
-        let prepared = dir.prepare("receipt", "r", 4096).unwrap();
+        let prepared = dir.prepare::<file::Receipt>("r", 4096).unwrap();
         assert_eq!(dir.read("r", 10).unwrap(), None);
         prepared.commit(&dir, b"done").unwrap();
         prepared.commit(&dir, b"done").unwrap();
@@ -402,7 +432,7 @@ mod tests {
     #[test]
     fn what_others_could_have_written_is_refused() {
         let (parent, dir) = dir();
-        dir.publish("record", "a", b"one").unwrap();
+        dir.publish::<file::Record>("a", b"one").unwrap();
         let path = dir.path().join("a");
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         assert!(matches!(dir.read("a", 10), Err(DurableError::Unsafe { .. })));
@@ -411,7 +441,7 @@ mod tests {
         std::fs::create_dir(dir.path().join("d")).unwrap();
         std::fs::set_permissions(dir.path().join("d"), std::fs::Permissions::from_mode(0o700)).unwrap();
         assert!(matches!(dir.read("d", 10), Err(DurableError::Unsafe { .. })));
-        dir.publish("record", "large", b"12345").unwrap();
+        dir.publish::<file::Record>("large", b"12345").unwrap();
         assert!(matches!(dir.read("large", 4), Err(DurableError::Unsafe { .. })));
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         assert!(matches!(Dir::open(&parent.path().join("state")), Err(DurableError::Unsafe { .. })));
@@ -422,10 +452,29 @@ mod tests {
         let (parent, dir) = dir();
         let quarantine = Dir::create(&parent.path().join("quarantine")).unwrap();
         for (content, name) in [("one", "a"), ("two", "a.1")] {
-            dir.publish("record", "a", content.as_bytes()).unwrap();
-            assert_eq!(dir.quarantine("record", "a", &quarantine).unwrap(), name);
+            dir.publish::<file::Record>("a", content.as_bytes()).unwrap();
+            assert_eq!(dir.quarantine::<file::Record>("a", &quarantine).unwrap(), name);
             assert_eq!(quarantine.read(name, 10).unwrap().unwrap(), content.as_bytes());
         }
         assert_eq!(dir.names().unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn every_way_passes_exactly_the_points_that_are_declared_for_it() {
+        let (parent, dir) = dir();
+        let quarantine = Dir::create(&parent.path().join("quarantine")).unwrap();
+        let check = |what: &str, way: Way, passed: Vec<String>| {
+            let declared: Vec<String> = way.acts().iter().map(|act| format!("{what}.{act}")).collect();
+            assert_eq!(passed, declared, "{way:?}");
+        };
+        check("record", Way::Published, steps_of(|| dir.publish::<file::Record>("a", b"1").unwrap()));
+        check("record", Way::Updated, steps_of(|| dir.update::<file::Record>("a", b"2").unwrap()));
+        check("record", Way::Quarantined, steps_of(|| dir.quarantine::<file::Record>("a", &quarantine).unwrap()));
+        check("record", Way::Removed, steps_of(|| dir.remove::<file::Record>("a").unwrap()));
+        check("session", Way::Replaced, steps_of(|| dir.replace::<file::Session>("s", b"1").unwrap()));
+        check("barrier", Way::Latched, steps_of(|| dir.latch::<file::Barrier>("b", "side", b"1").unwrap()));
+        let prepare = || dir.prepare::<file::Receipt>("r", 8).unwrap().commit(&dir, b"1").unwrap();
+        check("receipt", Way::Prepared, steps_of(prepare));
+        assert_eq!(steps_of(|| Dir::create(&parent.path().join("more")).unwrap()), ["folder.make"]);
     }
 }

@@ -8,9 +8,8 @@ use leasehold_core::limits::{INBOX_RECORD_BYTES, PAGE};
 
 use super::file::RecordError;
 use super::record::Record;
-use crate::durable::{Dir, DurableError, SyncDir};
-
-const WHAT: &str = "record";
+use crate::durable::{Dir, DurableError};
+use crate::fault::steps::file;
 
 /// The inbox of one worker.
 #[derive(Debug)]
@@ -60,12 +59,12 @@ impl Inbox {
         let name = file_name(record.id());
         let bytes = record.to_bytes()?;
         if record.version == RecordVersion::FIRST {
-            return match self.dir.publish(WHAT, &name, &bytes) {
+            return match self.dir.publish::<file::Record>(&name, &bytes) {
                 // A publication that failed half-way: the very same record.
                 Err(DurableError::Exists(_))
                     if self.dir.read(&name, INBOX_RECORD_BYTES)?.as_deref() == Some(&bytes) =>
                 {
-                    Ok(self.dir.sync(WHAT)?)
+                    Ok(self.dir.publish_again::<file::Record>()?)
                 }
                 published => Ok(published?),
             };
@@ -79,12 +78,12 @@ impl Inbox {
             return Err(conflict());
         }
         // For every stage but the first, falling back one step after a power cut is harmless.
-        Ok(self.dir.replace(WHAT, &name, &bytes, SyncDir::No)?)
+        Ok(self.dir.update::<file::Record>(&name, &bytes)?)
     }
 
     /// Removes a settled record.
     pub fn remove(&self, offer: OfferId) -> Result<(), InboxError> {
-        Ok(self.dir.remove(WHAT, &file_name(offer))?)
+        Ok(self.dir.remove::<file::Record>(&file_name(offer))?)
     }
 
     /// The first records after `after`, at most a page. Unfinished temporary files are removed on the way.
@@ -100,14 +99,14 @@ impl Inbox {
             page.next = Some(name.clone());
             if name.ends_with(".json.new") {
                 // Never published: whatever it was, it was not acknowledged.
-                self.dir.remove(WHAT, &name)?;
+                self.dir.remove::<file::Record>(&name)?;
                 continue;
             }
             match self.read(&name) {
                 Ok(Some(record)) => page.records.push(record),
                 Ok(None) => {}
                 Err(why) => {
-                    let moved = self.dir.quarantine(WHAT, &name, &self.quarantine)?;
+                    let moved = self.dir.quarantine::<file::Record>(&name, &self.quarantine)?;
                     page.quarantined.push(format!("inbox/{name} was moved to quarantine/{moved}: {why}"));
                 }
             }

@@ -12,6 +12,7 @@ use zeroize::Zeroizing;
 
 use super::JoinError;
 use crate::durable::Dir;
+use crate::fault::steps::file;
 use crate::state::{StateError, StateFile};
 
 const SCHEMA: &str = "leasehold/worker-joining/v1";
@@ -33,8 +34,8 @@ struct File {
 }
 
 impl StateFile for UnderWay {
+    type Kind = file::Joining;
     const NAME: &'static str = "joining.json";
-    const WHAT: &'static str = "joining";
     const LIMIT: usize = 4 * KIB;
 
     fn to_bytes(&self) -> Result<Vec<u8>, StateError> {
@@ -78,7 +79,7 @@ pub(super) fn key(dir: &Dir, token: &EnrollmentToken) -> Result<KeyPair, JoinErr
 
 /// The identity holds the key now.
 pub(super) fn done(dir: &Dir) -> Result<(), StateError> {
-    Ok(dir.remove(UnderWay::WHAT, UnderWay::NAME)?)
+    Ok(dir.remove::<file::Joining>(UnderWay::NAME)?)
 }
 
 #[cfg(test)]

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::attempt_dir::{AttemptDir, BARRIER};
 use crate::durable::{Dir, DurableError, Latched};
+use crate::fault::steps::file;
 use crate::process_identity::ProcessIdentity;
 
 const SCHEMA: &str = "leasehold/barrier/v1";
@@ -92,14 +93,14 @@ pub(super) fn link_child(dir: &Dir, identity: &JobIdentity) -> Result<Latched, D
         run: identity.run.to_string(),
         attempt_number: identity.attempt_number.get(),
     };
-    dir.latch("barrier", BARRIER, "child", &content(holder))
+    dir.latch::<file::Barrier>(BARRIER, "child", &content(holder))
 }
 
 /// Recovery's side: links a tombstone. `Won` in the boot that wrote `launching` proves that nothing ran and nothing
 /// will; `Taken` means that [`Barrier::read`] has the answer.
 pub fn link_tombstone(dir: &AttemptDir, this_boot: &BootId) -> Result<Latched, DurableError> {
     let holder = Holder::Tombstone { boot: this_boot.to_string() };
-    dir.dir().latch("barrier", BARRIER, "tombstone", &content(holder))
+    dir.dir().latch::<file::Tombstone>(BARRIER, "tombstone", &content(holder))
 }
 
 fn content(holder: Holder) -> Vec<u8> {

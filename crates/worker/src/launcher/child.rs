@@ -29,6 +29,8 @@ use super::barrier::{JobIdentity, link_child};
 use super::fork;
 use super::request::RunAs;
 use crate::durable::{Dir, Latched};
+use crate::fault::steps::JOB_EXEC;
+use crate::fault::{self, Side};
 use crate::process_identity::ProcessIdentity;
 
 /// Everything a child needs, owned: it outlives no fork.
@@ -184,6 +186,6 @@ impl Steps {
         if self.not_after.is_some_and(|deadline| self.clock.boot() >= deadline) {
             return Err(at(Stage::Deadline)(Errno::TIMEDOUT));
         }
-        Ok(())
+        fault::reach(JOB_EXEC, Side::Before).map_err(|error| (Stage::Exec, error))
     }
 }

@@ -5,6 +5,8 @@ use std::os::fd::{AsFd, OwnedFd};
 
 use super::control::{MESSAGE_BYTES, Message};
 use super::socket;
+use crate::fault::around;
+use crate::fault::steps::CONTROL_TELL;
 
 /// Connections at a time; the oldest gives way, so that a frozen agent cannot keep its successor out.
 const AT_MOST: usize = 4;
@@ -62,7 +64,7 @@ impl Connections {
     /// Sends the state to one. An agent that does not read misses a state, never the end: that is the hang-up.
     pub(super) fn tell(&self, index: usize, state: &[u8]) {
         if let Some(Some(socket)) = self.sockets.get(index) {
-            let _ = socket::send(socket.as_fd(), state);
+            let _ = around(CONTROL_TELL, || socket::send(socket.as_fd(), state));
         }
     }
 

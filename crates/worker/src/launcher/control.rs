@@ -14,6 +14,8 @@ use serde::{Deserialize, Serialize};
 use super::receipt::Receipt;
 use super::socket;
 use crate::attempt_dir::AttemptDir;
+use crate::fault::around;
+use crate::fault::steps::{CONTROL_CONNECT, CONTROL_SEND};
 use crate::process_identity::ProcessIdentity;
 
 /// Most bytes of one message in either direction.
@@ -94,7 +96,7 @@ impl ControlConnection {
     /// Connects to the launcher of an attempt, `None` if none listens (it has just ended: observe again). The first
     /// state is on its way; a launcher that is frozen never sends it.
     pub fn connect(dir: &AttemptDir) -> io::Result<Option<Self>> {
-        Ok(socket::connect(dir)?.map(|socket| Self { socket }))
+        Ok(around(CONTROL_CONNECT, || socket::connect(dir))?.map(|socket| Self { socket }))
     }
 
     /// The lease now ends at `deadline`. One that is not later changes nothing.
@@ -123,7 +125,8 @@ impl ControlConnection {
     }
 
     fn send(&self, message: &Message) -> io::Result<()> {
-        socket::send(self.socket.as_fd(), &serde_json::to_vec(message)?)
+        let bytes = serde_json::to_vec(message)?;
+        around(CONTROL_SEND, || socket::send(self.socket.as_fd(), &bytes))
     }
 }
 

@@ -16,6 +16,7 @@ use super::process::ReservedReceipt;
 use super::receipt::Receipt;
 use super::socket;
 use crate::attempt_dir::{AttemptDir, CONTROL};
+use crate::fault::steps::file;
 
 /// Between two tries at a receipt that cannot be written.
 const RETRY: Millis = Millis::from_secs(5);
@@ -58,5 +59,5 @@ pub(super) fn deliver(
     }
     connections.tell_all(&LauncherState::Ended.to_bytes());
     // Unlinked while the lock is still held: nobody else's socket can be meant.
-    let _ = dir.dir().remove("control", CONTROL);
+    let _ = dir.dir().remove::<file::Control>(CONTROL);
 }

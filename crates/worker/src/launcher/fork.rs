@@ -9,6 +9,9 @@ use std::process::{Child, Command};
 
 use rustix::io::{Errno, FdFlags, fcntl_setfd};
 
+use crate::fault::steps::JOB_FORK;
+use crate::start;
+
 /// Marks every descriptor but 0, 1 and 2 close-on-exec: what the agent inherited from somebody must not reach a job.
 pub(super) fn close_inherited_on_exec() -> io::Result<()> {
     for entry in std::fs::read_dir("/proc/self/fd")? {
@@ -39,5 +42,5 @@ where
     // have held any lock (the allocator's, for one) at the fork. This process has one thread, counted above, and
     // starts none: no lock is held by anybody else, so `before_exec` may allocate and format.
     unsafe { command.pre_exec(before_exec) };
-    command.spawn()
+    start::spawn(JOB_FORK, &mut command)
 }

@@ -15,6 +15,8 @@ use rustix::fs::{Mode, OFlags, openat};
 
 use super::receipt::LogSummary;
 use crate::attempt_dir::{AttemptDir, LOG};
+use crate::fault::around;
+use crate::fault::steps::{LOG_APPEND, LOG_CREATE, LOG_CUT};
 
 /// Bytes of output kept beyond the quota.
 const TAIL_BYTES: usize = 256 * 1024;
@@ -38,7 +40,8 @@ impl Log {
     pub(super) fn create(dir: &AttemptDir, quota: u64) -> io::Result<Self> {
         let flags =
             OFlags::WRONLY | OFlags::CREATE | OFlags::TRUNC | OFlags::APPEND | OFlags::NOFOLLOW | OFlags::CLOEXEC;
-        let file = File::from(openat(dir.dir(), LOG, flags, Mode::RUSR | Mode::WUSR)?);
+        let open = || openat(dir.dir(), LOG, flags, Mode::RUSR | Mode::WUSR).map_err(io::Error::from);
+        let file = File::from(around(LOG_CREATE, open)?);
         Ok(Self {
             file,
             quota,
@@ -115,12 +118,12 @@ impl Log {
         if self.sealed {
             return false;
         }
-        if self.file.write_all(frames).is_ok() {
+        if around(LOG_APPEND, || self.file.write_all(frames)).is_ok() {
             self.hasher.update(frames);
             self.length += u64::try_from(frames.len()).unwrap_or(0);
             return true;
         }
-        self.sealed = self.file.set_len(self.length).is_err();
+        self.sealed = around(LOG_CUT, || self.file.set_len(self.length)).is_err();
         false
     }
 }

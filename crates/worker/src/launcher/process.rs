@@ -35,6 +35,8 @@ use super::supervisor::{Output, Running, supervise};
 use super::{fork, program, socket};
 use crate::attempt_dir::{AttemptDir, CONTROL, SCRIPT, WORK};
 use crate::durable::Prepared;
+use crate::fault::steps::file;
+use crate::fault::{around, steps};
 use crate::process_identity::{ProcessIdentity, boot_id};
 
 /// The job's umask where the launcher inherited a stricter one for its own files.
@@ -98,7 +100,7 @@ fn launch(directory: &Path, clock: &'static dyn Clock) -> Result<Running, Refuse
         };
         // Should even this fail, the answer is still true; after a crash the barrier alone decides.
         let _ = receipt.commit(dir.dir(), &last_word.to_bytes());
-        let _ = dir.dir().remove("control", CONTROL);
+        let _ = dir.dir().remove::<file::Control>(CONTROL);
         Refused::Rejected(rejection)
     };
     if barrier.is_some() {
@@ -157,7 +159,8 @@ fn read_request(directory: &Path) -> Result<LaunchRequest, String> {
     // Reserved at once, touched as needed: a buffer that grows leaves copies of secrets behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(REQUEST_BYTES + 1));
     let most = u64::try_from(REQUEST_BYTES + 1).unwrap_or(u64::MAX);
-    io::stdin().lock().take(most).read_to_end(&mut bytes).map_err(|error| error.to_string())?;
+    around(steps::REQUEST_READ, || io::stdin().lock().take(most).read_to_end(&mut bytes))
+        .map_err(|error| error.to_string())?;
     let request = LaunchRequest::from_bytes(&bytes).map_err(|error| error.to_string())?;
     if directory.file_name() != Some(request.attempt.to_string().as_ref()) || !directory.is_absolute() {
         return Err("the launch request is of another attempt than the directory".to_owned());
@@ -186,7 +189,7 @@ fn start(
         return Err(Rejection::new(RejectReason::Deadline, "the deadline had passed before the launch"));
     }
     let log = Log::create(dir, request.log_quota).map_err(rejection(RejectReason::Storage))?;
-    dir.dir().remove("control", CONTROL).map_err(rejection(RejectReason::Storage))?;
+    dir.dir().remove::<file::Control>(CONTROL).map_err(rejection(RejectReason::Storage))?;
     let listener = socket::listen(dir).map_err(rejection(RejectReason::Storage))?;
     let working_dir = request.working_dir.as_ref().map_or_else(|| dir.path(WORK), PathBuf::from);
     if !working_dir.is_dir() {
@@ -199,8 +202,10 @@ fn start(
         Command::Argv(argv) => argv.clone(),
         Command::Script { interpreter, text } => {
             // Needed only while this launcher lives: nothing to sync.
-            dir.dir().remove("script", SCRIPT).map_err(rejection(RejectReason::Storage))?;
-            dir.dir().latch("script", SCRIPT, "new", text.as_bytes()).map_err(rejection(RejectReason::Storage))?;
+            dir.dir().remove::<file::Script>(SCRIPT).map_err(rejection(RejectReason::Storage))?;
+            dir.dir()
+                .latch::<file::Script>(SCRIPT, "new", text.as_bytes())
+                .map_err(rejection(RejectReason::Storage))?;
             let script = dir.path(SCRIPT).display().to_string();
             interpreter.iter().cloned().chain([script]).collect()
         }
@@ -265,7 +270,7 @@ fn pipes(merge_streams: bool) -> io::Result<(Vec<Output>, OwnedFd, OwnedFd)> {
 fn answer(answer: &Answer) {
     let mut stdout = io::stdout().lock();
     // An agent that is gone asks the barrier when it is back.
-    let _ = stdout.write_all(&answer.to_line()).and_then(|()| stdout.flush());
+    let _ = around(steps::ANSWER_SEND, || stdout.write_all(&answer.to_line()).and_then(|()| stdout.flush()));
     drop(stdout);
     if let Ok(null) = openat(CWD, "/dev/null", OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()) {
         let _ = (dup2_stdin(&null), dup2_stdout(&null), dup2_stderr(&null));

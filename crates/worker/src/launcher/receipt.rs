@@ -14,6 +14,7 @@ use serde::{Deserialize, Serialize};
 use super::answer::Rejection;
 use crate::attempt_dir::{AttemptDir, RECEIPT};
 use crate::durable::{Dir, DurableError, Prepared};
+use crate::fault::steps::file;
 use crate::process_identity::ProcessIdentity;
 
 const SCHEMA: &str = "leasehold/receipt/v1";
@@ -184,7 +185,7 @@ impl Receipt {
     }
 
     pub(super) fn prepare(dir: &Dir) -> Result<Prepared, DurableError> {
-        dir.prepare("receipt", RECEIPT, RECEIPT_BYTES)
+        dir.prepare::<file::Receipt>(RECEIPT, RECEIPT_BYTES)
     }
 
     pub(super) fn to_bytes(&self) -> Vec<u8> {

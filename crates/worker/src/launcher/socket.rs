@@ -17,6 +17,8 @@ use rustix::net::{
 };
 
 use crate::attempt_dir::{AttemptDir, CONTROL};
+use crate::fault::around;
+use crate::fault::steps::CONTROL_LISTEN;
 
 const FLAGS: SocketFlags = SocketFlags::CLOEXEC.union(SocketFlags::NONBLOCK);
 const BACKLOG: i32 = 4;
@@ -25,8 +27,10 @@ const BACKLOG: i32 = 4;
 pub(super) fn listen(dir: &AttemptDir) -> io::Result<OwnedFd> {
     let address = SocketAddrUnix::new(dir.through_descriptor(CONTROL))?;
     let socket = socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, FLAGS, None)?;
-    bind(&socket, &address)?;
-    listen_on(&socket, BACKLOG)?;
+    around(CONTROL_LISTEN, || {
+        bind(&socket, &address)?;
+        listen_on(&socket, BACKLOG).map_err(io::Error::from)
+    })?;
     Ok(socket)
 }
 

@@ -20,7 +20,10 @@ use super::answer::{ANSWER_BYTES, Answer, LaunchOutcome, Rejection};
 use super::request::LaunchRequest;
 use super::socket::{timespec, wait_readable};
 use crate::attempt_dir::AttemptDir;
+use crate::fault::around;
+use crate::fault::steps::{ANSWER_RECEIVE, LAUNCHER_SPAWN, REQUEST_SEND};
 use crate::process_identity::ProcessIdentity;
+use crate::start;
 
 /// How a launcher is started: a program and the arguments before the attempt's directory.
 #[derive(Debug, Clone)]
@@ -58,13 +61,9 @@ pub fn spawn(program: &LauncherProgram, dir: &AttemptDir, request: &LaunchReques
             return Launch { outcome: LaunchOutcome::Rejected(rejection), launcher: None };
         }
     };
-    let started = Command::new(&program.program)
-        .args(&program.arguments)
-        .arg(dir.dir().path())
-        .stdin(Stdio::piped())
-        .stdout(Stdio::piped())
-        .spawn();
-    let mut launcher = match started {
+    let mut command = Command::new(&program.program);
+    command.args(&program.arguments).arg(dir.dir().path()).stdin(Stdio::piped()).stdout(Stdio::piped());
+    let mut launcher = match start::spawn(LAUNCHER_SPAWN, &mut command) {
         Ok(launcher) => launcher,
         // Nothing was executed; still only the barrier decides, so that there is one rule.
         Err(error) => return Launch { outcome: unknown(&"cannot start the launcher", &error), launcher: None },
@@ -87,30 +86,35 @@ fn unknown(what: &dyn std::fmt::Display, error: &dyn std::fmt::Display) -> Launc
     LaunchOutcome::Unknown { detail: format!("{what}: {error}") }
 }
 
-fn converse(stdin: ChildStdin, mut stdout: ChildStdout, request: &[u8], patience: Millis) -> LaunchOutcome {
+fn converse(stdin: ChildStdin, stdout: ChildStdout, request: &[u8], patience: Millis) -> LaunchOutcome {
     // A launcher that refuses before it has read everything closes the pipe; its answer says why.
-    match send(stdin, request, patience) {
+    match around(REQUEST_SEND, || send(stdin, request, patience)) {
         Err(error) if error.kind() != io::ErrorKind::BrokenPipe => {
             return unknown(&"the launch request was not taken", &error);
         }
         _ => {}
     }
+    match around(ANSWER_RECEIVE, || receive(stdout, patience)) {
+        Ok(answer) => Answer::conclude(&answer),
+        Err(error) => unknown(&"the launcher's answer cannot be read", &error),
+    }
+}
+
+fn receive(mut stdout: ChildStdout, patience: Millis) -> io::Result<Vec<u8>> {
     let mut answer = Vec::new();
     let mut buffer = [0; 4096];
     while answer.last() != Some(&b'\n') && answer.len() <= ANSWER_BYTES {
-        match wait_readable(stdout.as_fd(), Some(patience)) {
-            Ok(true) => {}
-            Ok(false) => return LaunchOutcome::Unknown { detail: format!("no answer within {patience}") },
-            Err(error) => return unknown(&"the launcher's answer cannot be read", &error),
+        if !wait_readable(stdout.as_fd(), Some(patience))? {
+            return Err(io::Error::other(format!("it did not come within {patience}")));
         }
         match stdout.read(&mut buffer) {
             Ok(0) => break,
             Ok(length) => answer.extend_from_slice(&buffer[..length]),
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            Err(error) => return unknown(&"the launcher's answer cannot be read", &error),
+            Err(error) => return Err(error),
         }
     }
-    Answer::conclude(&answer)
+    Ok(answer)
 }
 
 fn send(mut stdin: ChildStdin, request: &[u8], patience: Millis) -> io::Result<()> {
