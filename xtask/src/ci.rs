@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::checkout::{cargo, run as run_command, target_directory};
-use crate::{environment, licences, walls};
+use crate::{chaos, environment, licences, walls};
 
 /// What `cargo xtask ci` was asked for.
 #[derive(Debug, Default)]
@@ -35,11 +35,21 @@ pub(crate) enum Step {
     Docs,
     Test,
     E2e,
+    Chaos,
 }
 
 impl Step {
-    const ALL: [Self; 8] =
-        [Self::Environment, Self::Fmt, Self::Walls, Self::Licences, Self::Clippy, Self::Docs, Self::Test, Self::E2e];
+    const ALL: [Self; 9] = [
+        Self::Environment,
+        Self::Fmt,
+        Self::Walls,
+        Self::Licences,
+        Self::Clippy,
+        Self::Docs,
+        Self::Test,
+        Self::E2e,
+        Self::Chaos,
+    ];
 
     fn name(self) -> &'static str {
         match self {
@@ -51,6 +61,7 @@ impl Step {
             Self::Docs => "docs",
             Self::Test => "test",
             Self::E2e => "e2e",
+            Self::Chaos => "chaos",
         }
     }
 
@@ -64,6 +75,7 @@ impl Step {
             Self::Docs => "the documentation builds without a warning",
             Self::Test => "unit, property and contract tests",
             Self::E2e => "real processes of the release build: runs, crashes, refusals, examples",
+            Self::Chaos => "faults drawn from a new seed for two minutes, judged by what the jobs wrote (needs root)",
         }
     }
 
@@ -89,6 +101,7 @@ impl Step {
             ),
             Self::Test => run_tests(&["--workspace", "--exclude", "leasehold-sim"]),
             Self::E2e => end_to_end(),
+            Self::Chaos => chaos::run(&chaos::CI.map(str::to_owned)),
         }
     }
 }

@@ -5,6 +5,7 @@
 
 mod bench;
 mod by_hand;
+mod chaos;
 mod checkout;
 mod ci;
 mod environment;
@@ -30,6 +31,7 @@ Usage:
   cargo xtask bench-store        calls per second at the store's port
   cargo xtask fuzz               minutes of garbage at both listeners
   cargo xtask golden             rewrite the golden messages, after a deliberate change of the protocol or the API
+  cargo xtask chaos --faults N   the released binaries under faults drawn from a seed (--help for more; needs root)
   cargo xtask environment        install the programs the tests need and this machine lacks
   cargo xtask environment --check  only say what is missing
 
@@ -43,6 +45,8 @@ enum Command {
         check_only: bool,
     },
     Bench(bench::Options),
+    /// Its own program reads the arguments.
+    Chaos(Vec<String>),
     ByHand(ByHand),
     /// What a measured job executes; not for people.
     Stamp(std::path::PathBuf),
@@ -63,6 +67,7 @@ fn main() -> ExitCode {
         }
         Command::Ci(options) => ci::run(&options),
         Command::Bench(options) => bench::run(&options),
+        Command::Chaos(arguments) => chaos::run(&arguments),
         Command::ByHand(verb) => verb.run(),
         Command::Stamp(file) => bench::stamp(&file),
         Command::Environment { check_only: true } => environment::check(),
@@ -86,6 +91,10 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> {
     match verb.as_str() {
         "ci" => parse_ci(arguments),
         "bench" => parse_bench(arguments),
+        "chaos" => {
+            let words: Result<Vec<String>, _> = arguments.raw_args()?.map(ValueExt::string).collect();
+            Ok(Command::Chaos(words?))
+        }
         "bench-store" => parse_by_hand(arguments, ByHand::BenchStore),
         "fuzz" => parse_by_hand(arguments, ByHand::Fuzz),
         "golden" => parse_by_hand(arguments, ByHand::Golden),

@@ -8,6 +8,7 @@
 //! requests), so that a test holds what the product promises, not how it keeps it.
 
 pub mod binaries;
+pub mod chaos;
 pub mod cluster;
 pub mod database;
 pub mod eventually;

@@ -102,7 +102,8 @@ impl Drop for Machine {
     }
 }
 
-fn ip(line: &str) -> Result<()> {
+/// One line of `ip`, which must succeed.
+pub(crate) fn ip(line: &str) -> Result<()> {
     let output = Command::new("ip").args(line.split(' ')).output().context("cannot start `ip` (package iproute2)")?;
     if !output.status.success() {
         bail!("`ip {line}` failed: {}", String::from_utf8_lossy(&output.stderr).trim());

@@ -8,6 +8,16 @@ use std::hash::{BuildHasher, RandomState};
 pub struct Seed(u64);
 
 impl Seed {
+    /// The generator of this number.
+    pub const fn of(number: u64) -> Self {
+        Self(number)
+    }
+
+    /// A generator that nobody has had before.
+    pub fn fresh(what: &str) -> Self {
+        Self(RandomState::new().hash_one(what))
+    }
+
     /// The seed of `LEASEHOLD_SEED`, or a new one; printed either way.
     #[expect(clippy::disallowed_methods, reason = "how a person gives a seed back to a test")]
     pub fn announced(test: &str) -> Self {

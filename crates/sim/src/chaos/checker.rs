@@ -1,0 +1,352 @@
+//! Compares what the jobs wrote down with what the product says: every invariant of the design's proof that can be seen
+//! from outside. Pure: a history in, its violations out; each check has a test with a history that it must refuse.
+//!
+//! Invariant 8 (one cron fire, one run) has no triggers to be checked on yet.
+
+mod truth;
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::fault::Fault;
+use super::history::{History, Life, Run, Submitted};
+use super::jobs::{OnLost, Stream, output};
+use truth::{unjustified, unlike_its_outcome, untrue};
+
+/// A broken invariant.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Violation {
+    /// Its number in the list of the proof.
+    pub(crate) invariant: u8,
+    /// Of which run.
+    pub(crate) run: Option<String>,
+    pub(crate) sentence: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "invariant {}: {}", self.invariant, self.sentence)?;
+        match &self.run {
+            Some(run) => write!(f, " (run {run})"),
+            None => Ok(()),
+        }
+    }
+}
+
+type Lives<'a> = BTreeMap<(&'a str, u64), Life>;
+
+/// Every violation of a history.
+pub(crate) fn violations(history: &History) -> Vec<Violation> {
+    let lives = history.lives();
+    let mut found = Found { history, violations: Vec::new() };
+    found.starts(&lives);
+    found.overlaps(&lives);
+    found.lost_means_over(&lives);
+    found.nothing_is_forgotten();
+    for run in &history.runs {
+        if let Some(submitted) = history.submitted.get(&run.id) {
+            found.settled(run, submitted);
+            found.truth(run, submitted, &lives);
+            found.logs(run, submitted, &lives);
+            found.story_is_one(run);
+            found.cancel_before_start(run, &lives);
+        }
+    }
+    found.slots(&lives);
+    found.copies();
+    for leak in &history.leaks {
+        found.add(7, None, leak.clone());
+    }
+    for contradiction in &history.contradictions {
+        found.add(6, None, format!("the database contradicts itself: {contradiction}"));
+    }
+    for left in history.left.iter().chain(&history.ends) {
+        found.add(9, None, left.clone());
+    }
+    found.violations
+}
+
+struct Found<'a> {
+    history: &'a History,
+    violations: Vec<Violation>,
+}
+
+impl Found<'_> {
+    fn add(&mut self, invariant: u8, run: Option<&str>, sentence: String) {
+        self.violations.push(Violation { invariant, run: run.map(str::to_owned), sentence });
+    }
+
+    /// 1: at most one process per attempt. Also: fence numbers grow, and a start is of the worker that has the attempt.
+    fn starts(&mut self, lives: &Lives<'_>) {
+        let mut last: BTreeMap<&str, u64> = BTreeMap::new();
+        for ((run, number), life) in lives {
+            if life.starts.len() > 1 {
+                self.add(1, Some(run), format!("attempt {number} was started {} times", life.starts.len()));
+            }
+            for fence in &life.starts {
+                if last.insert(run, *fence).is_some_and(|before| before >= *fence) {
+                    self.add(1, Some(run), format!("attempt {number} has fence number {fence}, which is not higher"));
+                }
+            }
+            let said = self.history.run(run).and_then(|run| run.attempts.iter().find(|said| said.number == *number));
+            let Some(said) = said else {
+                self.add(1, Some(run), format!("attempt {number} ran and the product does not know it"));
+                continue;
+            };
+            if said.worker.as_ref() != Some(&life.worker) {
+                let text = format!("attempt {number} ran on {}, and is said to be {:?}'s", life.worker, said.worker);
+                self.add(1, Some(run), text);
+            }
+        }
+    }
+
+    /// 2: two attempts of one run live at once only where it is allowed by name.
+    fn overlaps(&mut self, lives: &Lives<'_>) {
+        let lives: Vec<_> = lives.iter().collect();
+        for (index, ((run, earlier), first)) in lives.iter().enumerate() {
+            for ((_, later), second) in lives[index + 1..].iter().take_while(|((other, _), _)| other == run) {
+                let of_first = [Some(first.main), first.daemons];
+                let of_second = [Some(second.main), second.daemons];
+                for (is_daemon, span) in [false, true].into_iter().zip(of_first) {
+                    let Some(span) = span else { continue };
+                    let meets = of_second.into_iter().flatten().any(|other| span.overlaps(other));
+                    if meets && !(is_daemon && self.descendants_may_survive(run, *earlier)) {
+                        let who = if is_daemon { "a daemon of attempt" } else { "attempt" };
+                        self.add(2, Some(run), format!("{who} {earlier} lived while attempt {later} did"));
+                    }
+                }
+            }
+        }
+    }
+
+    /// The exception that this run's faults can cause: contact was lost, the task is safe to repeat, the launcher was
+    /// killed and what it had started survived.
+    fn descendants_may_survive(&self, run: &str, attempt: u64) -> bool {
+        let safe = self.history.submitted.get(run).is_some_and(|submitted| submitted.job.on_lost == OnLost::Retry);
+        let said = self.history.run(run).and_then(|run| run.attempts.iter().find(|said| said.number == attempt));
+        said.is_some_and(|said| safe && said.state == "lost" && self.launcher_was_hit(&said.id))
+    }
+
+    fn launcher_was_hit(&self, attempt: &str) -> bool {
+        self.history.faults.iter().any(|happened| {
+            matches!(happened.fault, Fault::KillLauncher(_) | Fault::FreezeLauncher(_))
+                && happened.attempt.as_deref() == Some(attempt)
+        })
+    }
+
+    /// 2, for whoever reads `lost`: the job is over by then, with the same exceptions.
+    fn lost_means_over(&mut self, lives: &Lives<'_>) {
+        for (run, seen) in &self.history.seen_lost {
+            let latest = lives.iter().rfind(|((of, _), _)| of == run);
+            let Some(((_, number), life)) = latest else { continue };
+            let daemon = life.daemons.filter(|_| {
+                let said =
+                    self.history.run(run).and_then(|run| run.attempts.iter().find(|said| said.number == *number));
+                !said.is_some_and(|said| self.launcher_was_hit(&said.id))
+            });
+            for span in [Some(life.main), daemon].into_iter().flatten() {
+                if span.to > *seen {
+                    let late = span.to - seen;
+                    self.add(
+                        2,
+                        Some(run),
+                        format!("attempt {number} lived {late} ms after the run was seen to be lost"),
+                    );
+                }
+            }
+        }
+    }
+
+    /// 3: what was accepted is there, once, and nothing else is.
+    fn nothing_is_forgotten(&mut self) {
+        for id in self.history.submitted.keys() {
+            let times = self.history.runs.iter().filter(|run| run.id == *id).count();
+            if times != 1 {
+                self.add(3, Some(id), format!("it was accepted, and is listed {times} times"));
+            }
+        }
+        for run in &self.history.runs {
+            if !self.history.submitted.contains_key(&run.id) {
+                self.add(3, Some(&run.id), "nobody submitted it".to_owned());
+            }
+        }
+    }
+
+    /// 3: terminal, or lost and held with its evidence.
+    fn settled(&mut self, run: &Run, submitted: &Submitted) {
+        let evidence =
+            run.attempts.last().and_then(|last| last.outcome.as_ref()).and_then(|outcome| outcome.evidence.as_ref());
+        let settled = match run.state.as_str() {
+            "succeeded" | "failed" | "cancelled" | "timed_out" => run.outcome.is_some(),
+            "lost" => submitted.job.on_lost == OnLost::Hold && evidence.is_some(),
+            _ => false,
+        };
+        if !settled {
+            let text =
+                format!("it is {} with {:?}, and its policy is {:?}", run.state, run.outcome, submitted.job.on_lost);
+            self.add(3, Some(&run.id), text);
+        }
+        for attempt in &run.attempts {
+            let is_terminal = !matches!(attempt.state.as_str(), "pending" | "claimed" | "starting" | "running");
+            if settled && !is_terminal {
+                self.add(
+                    3,
+                    Some(&run.id),
+                    format!("it is {}, and attempt {} is {}", run.state, attempt.number, attempt.state),
+                );
+            }
+        }
+    }
+
+    /// 4: every end is what really happened.
+    fn truth(&mut self, run: &Run, submitted: &Submitted, lives: &Lives<'_>) {
+        for attempt in &run.attempts {
+            let life = lives.get(&(run.id.as_str(), attempt.number));
+            if let Some(sentence) = untrue(self.history, attempt, life, submitted) {
+                self.add(4, Some(&run.id), format!("attempt {}: {sentence}", attempt.number));
+            }
+        }
+        if let Some(sentence) = unlike_its_outcome(run) {
+            self.add(4, Some(&run.id), sentence);
+        }
+        for pair in run.attempts.windows(2) {
+            let [before, next] = pair else { continue };
+            if let Some(sentence) = unjustified(before, next, submitted) {
+                self.add(2, Some(&run.id), sentence);
+            }
+        }
+        // Whoever did not say that a second start is safe gets none after a first.
+        let started = lives.keys().filter(|(of, _)| *of == run.id).count();
+        if submitted.job.on_lost != OnLost::Retry && started > 1 {
+            self.add(
+                2,
+                Some(&run.id),
+                format!("{started} attempts were started, and nobody had said that this is safe"),
+            );
+        }
+    }
+
+    /// 5: the log is exactly what the processes wrote.
+    fn logs(&mut self, run: &Run, submitted: &Submitted, lives: &Lives<'_>) {
+        for attempt in &run.attempts {
+            let life = lives.get(&(run.id.as_str(), attempt.number));
+            let printed = life.map_or(0, |life| life.printed);
+            let ended_itself = attempt.outcome.as_ref().is_some_and(|outcome| outcome.kind == "exited");
+            let said_how = attempt.outcome.as_ref().is_some_and(|outcome| outcome.kind != "lost");
+            match attempt.log.state.as_str() {
+                "complete" => {}
+                "incomplete" if !said_how => {}
+                other => {
+                    let text = format!("the log of attempt {} is {other} after {:?}", attempt.number, attempt.outcome);
+                    self.add(5, Some(&run.id), text);
+                }
+            }
+            for stream in Stream::ALL {
+                let (has, whole) =
+                    (attempt.log.of(stream), output(&run.id, attempt.number, stream, submitted.job.lines));
+                let surely = output(&run.id, attempt.number, stream, printed).len();
+                let exact = if ended_itself { has == whole } else { whole.starts_with(has) };
+                let misses = attempt.log.state == "complete" && has.len() < surely;
+                if !exact || misses {
+                    let text = format!(
+                        "the {} of attempt {} has {} bytes that are not what it wrote ({surely} to {} bytes)",
+                        stream.name(),
+                        attempt.number,
+                        has.len(),
+                        whole.len()
+                    );
+                    self.add(5, Some(&run.id), text);
+                }
+            }
+        }
+    }
+
+    /// 6: nobody changes what has ended. The order of events is the order of the product's transactions.
+    fn story_is_one(&mut self, run: &Run) {
+        let mut ended: Vec<&str> = Vec::new();
+        let mut run_ended = false;
+        for event in &run.events {
+            let attempt = event.attempt.as_deref().unwrap_or_default();
+            let moves = matches!(
+                event.kind.as_str(),
+                "attempt.claimed"
+                    | "attempt.released"
+                    | "claim.expired"
+                    | "attempt.starting"
+                    | "attempt.running"
+                    | "lease.rebound"
+            );
+            let ends = matches!(event.kind.as_str(), "attempt.ended" | "attempt.lost");
+            if (moves || ends) && ended.contains(&attempt) {
+                let text =
+                    format!("event {} ({}) moved attempt {attempt}, which had ended", event.sequence, event.kind);
+                self.add(6, Some(&run.id), text);
+            }
+            if ends {
+                ended.push(attempt);
+            }
+            if run_ended && matches!(event.kind.as_str(), "run.ended" | "run.lost" | "run.retry_wait" | "run.pending") {
+                self.add(
+                    6,
+                    Some(&run.id),
+                    format!("event {} ({}) moved a run that had ended", event.sequence, event.kind),
+                );
+            }
+            run_ended |= event.kind == "run.ended";
+        }
+        let sequence: Vec<u64> = run.events.iter().map(|event| event.sequence).collect();
+        if !sequence.iter().copied().eq(1..=run.events.len() as u64) {
+            self.add(6, Some(&run.id), format!("its events have gaps: {sequence:?}"));
+        }
+    }
+
+    /// 10: nobody is taken for a copy where there is none.
+    fn copies(&mut self) {
+        for action in &self.history.audit {
+            if action.contains("credential_replayed") {
+                self.add(10, None, format!("the audit tells of a copy, and there is none: {action}"));
+            }
+        }
+    }
+
+    /// 11: never one live process more than there are slots.
+    fn slots(&mut self, lives: &Lives<'_>) {
+        for ((run, number), life) in lives {
+            let beside = lives.values().filter(|other| {
+                other.worker == life.worker && other.main.from <= life.main.from && life.main.from <= other.main.to
+            });
+            let count = beside.count();
+            if count > self.history.slots {
+                let slots = self.history.slots;
+                self.add(
+                    11,
+                    Some(run),
+                    format!("attempt {number} was process {count} of {} with {slots} slots", life.worker),
+                );
+            }
+        }
+    }
+
+    /// 12: what was cancelled while it was claimed never starts.
+    fn cancel_before_start(&mut self, run: &Run, lives: &Lives<'_>) {
+        let mut claimed: Option<&str> = None;
+        for event in &run.events {
+            match event.kind.as_str() {
+                "attempt.claimed" => claimed = event.attempt.as_deref(),
+                "attempt.released" | "claim.expired" | "attempt.starting" | "attempt.ended" => claimed = None,
+                "cancel.requested" => {
+                    let Some(id) = claimed else { continue };
+                    let Some(attempt) = run.attempts.iter().find(|attempt| attempt.id == id) else { continue };
+                    if lives.get(&(run.id.as_str(), attempt.number)).is_some_and(|life| !life.starts.is_empty()) {
+                        let text = format!("attempt {} started after it was cancelled while claimed", attempt.number);
+                        self.add(12, Some(&run.id), text);
+                    }
+                }
+                _ => {}
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

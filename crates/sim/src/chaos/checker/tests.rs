@@ -1,0 +1,312 @@
+//! A history that holds, and for each check one that does not: a checker that cannot fail is worthless.
+
+use super::*;
+use crate::chaos::history::{Attempt, Event, Happened, Log, Mark, Outcome, What};
+use crate::chaos::jobs::{Job, Kind};
+
+const RUN: &str = "run";
+
+fn job() -> Job {
+    Job {
+        number: 0,
+        kind: Kind::Plain,
+        works_for: 1_000,
+        exit: 0,
+        lines: 12,
+        on_lost: OnLost::Hold,
+        attempts: 1,
+        timeout: None,
+        cancel_after: None,
+    }
+}
+
+fn mark(what: What, attempt: u64, at: u64, number: u64) -> Mark {
+    let (worker, run) = ("worker-1".to_owned(), RUN.to_owned());
+    Mark { worker, what, run, attempt, pid: u32::try_from(100 + attempt).unwrap(), at, number }
+}
+
+fn event(sequence: u64, kind: &str, attempt: Option<&str>) -> Event {
+    Event { sequence, kind: kind.to_owned(), attempt: attempt.map(str::to_owned), ..Event::default() }
+}
+
+fn outcome(kind: &str) -> Outcome {
+    Outcome { kind: kind.to_owned(), ..Outcome::default() }
+}
+
+fn exited(code: u64) -> Outcome {
+    Outcome { exit_code: Some(code), ..outcome("exited") }
+}
+
+fn lost(evidence: &str) -> Outcome {
+    Outcome { evidence: Some(evidence.to_owned()), ..outcome("lost") }
+}
+
+fn stopped(reason: &str) -> Outcome {
+    Outcome { reason: Some(reason.to_owned()), signal: Some(15), ..outcome("stopped") }
+}
+
+/// An attempt that ended with this, and whose log is whole.
+fn attempt(number: u64, state: &str, outcome: Option<Outcome>) -> Attempt {
+    let log = Log {
+        state: "complete".to_owned(),
+        stdout: output(RUN, number, Stream::Stdout, 12),
+        stderr: output(RUN, number, Stream::Stderr, 12),
+    };
+    let (id, worker, resolution) = (format!("attempt-{number}"), Some("worker-1".to_owned()), "none".to_owned());
+    Attempt { id, number, state: state.to_owned(), worker, outcome, resolution, may_live: false, log }
+}
+
+/// One run that succeeded at its first attempt.
+fn sound() -> History {
+    let events =
+        ["run.admitted", "attempt.claimed", "attempt.starting", "attempt.running", "attempt.ended", "run.ended"];
+    let events = events.iter().zip(1..).map(|(kind, sequence)| event(sequence, kind, Some("attempt-1"))).collect();
+    let run = Run {
+        id: RUN.to_owned(),
+        state: "succeeded".to_owned(),
+        end_not_observed: false,
+        outcome: Some(exited(0)),
+        attempts: vec![attempt(1, "succeeded", Some(exited(0)))],
+        events,
+    };
+    History {
+        submitted: BTreeMap::from([(RUN.to_owned(), Submitted { job: job(), cancelled: false })]),
+        marks: vec![mark(What::Start, 1, 1_000, 1), mark(What::Beat, 1, 2_000, 12), mark(What::End, 1, 2_000, 0)],
+        runs: vec![run],
+        slots: 2,
+        ..History::default()
+    }
+}
+
+/// A run that was lost, retried by its policy, and then succeeded; the first attempt lived until 3 s, the second from 5 s.
+fn retried() -> History {
+    let mut history = sound();
+    history.submitted.get_mut(RUN).unwrap().job.on_lost = OnLost::Retry;
+    history.marks = vec![
+        mark(What::Start, 1, 1_000, 1),
+        mark(What::Beat, 1, 3_000, 4),
+        mark(What::Start, 2, 5_000, 2),
+        mark(What::Beat, 2, 6_000, 12),
+        mark(What::End, 2, 6_000, 0),
+    ];
+    let mut first = attempt(1, "lost", Some(lost("lease_expired")));
+    first.log = Log { state: "incomplete".to_owned(), ..Log::default() };
+    history.runs[0].attempts = vec![first, attempt(2, "succeeded", Some(exited(0)))];
+    history.runs[0].events = vec![
+        event(1, "attempt.claimed", Some("attempt-1")),
+        event(2, "attempt.lost", Some("attempt-1")),
+        event(3, "run.retry_wait", None),
+        event(4, "attempt.claimed", Some("attempt-2")),
+        event(5, "attempt.ended", Some("attempt-2")),
+        event(6, "run.ended", None),
+    ];
+    history
+}
+
+/// A run that waits for a person: contact was lost.
+fn held() -> History {
+    let mut history = sound();
+    history.marks.truncate(2);
+    history.runs[0].state = "lost".to_owned();
+    history.runs[0].outcome = None;
+    history.runs[0].attempts = vec![attempt(1, "lost", Some(lost("lease_expired")))];
+    history.runs[0].events = vec![event(1, "attempt.lost", Some("attempt-1")), event(2, "run.lost", None)];
+    history.seen_lost.insert(RUN.to_owned(), 30_000);
+    history
+}
+
+fn happened(fault: Fault, attempt: Option<&str>) -> Happened {
+    Happened { fault, at: 1_500, until: 1_500, attempt: attempt.map(str::to_owned), missed: false }
+}
+
+/// The invariants that are broken in `history` after `change`.
+#[track_caller]
+fn broken(mut history: History, change: impl FnOnce(&mut History)) -> Vec<u8> {
+    let before = violations(&history);
+    assert!(before.is_empty(), "it was unsound before the change: {before:?}");
+    change(&mut history);
+    let found = violations(&history);
+    // The story of any history can be told.
+    assert!(!history.story(RUN).is_empty());
+    found.into_iter().map(|violation| violation.invariant).collect()
+}
+
+#[track_caller]
+fn breaks(invariant: u8, history: History, change: impl FnOnce(&mut History)) {
+    let found = broken(history, change);
+    assert!(found.contains(&invariant), "invariant {invariant} was not found broken: {found:?}");
+}
+
+#[test]
+fn one_an_attempt_that_starts_twice() {
+    breaks(1, sound(), |history| history.marks.push(Mark { pid: 7, ..mark(What::Start, 1, 1_500, 1) }));
+}
+
+#[test]
+fn one_an_attempt_that_nobody_knows_or_that_ran_elsewhere() {
+    breaks(1, sound(), |history| history.marks.push(mark(What::Start, 2, 9_000, 2)));
+    breaks(1, sound(), |history| history.runs[0].attempts[0].worker = Some("worker-2".to_owned()));
+}
+
+#[test]
+fn one_a_fence_number_that_does_not_grow() {
+    breaks(1, retried(), |history| history.marks[2].number = 1);
+}
+
+#[test]
+fn two_attempts_that_live_at_once() {
+    breaks(2, retried(), |history| history.marks.insert(2, mark(What::Beat, 1, 5_100, 4)));
+}
+
+#[test]
+fn two_a_daemon_that_outlives_its_attempt_is_allowed_only_where_its_launcher_was_killed() {
+    let late = |history: &mut History| history.marks.insert(2, mark(What::Daemon, 1, 5_100, 0));
+    breaks(2, retried(), late);
+    let killed = |attempt: &str| {
+        let mut history = retried();
+        history.faults.push(happened(Fault::KillLauncher(0), Some(attempt)));
+        history
+    };
+    assert_eq!(broken(killed("attempt-1"), late), [0; 0]);
+    breaks(2, killed("attempt-2"), late);
+    // Its direct child dies with its launcher: no exception for it.
+    breaks(2, killed("attempt-1"), |history| history.marks.insert(2, mark(What::Beat, 1, 5_100, 4)));
+}
+
+#[test]
+fn two_a_second_start_that_nobody_called_safe() {
+    breaks(2, retried(), |history| history.submitted.get_mut(RUN).unwrap().job.on_lost = OnLost::Fail);
+}
+
+#[test]
+fn two_a_retry_of_what_had_not_failed() {
+    breaks(2, retried(), |history| {
+        history.runs[0].attempts[0].outcome = Some(exited(0));
+        history.runs[0].attempts[0].state = "succeeded".to_owned();
+    });
+}
+
+#[test]
+fn two_a_job_that_lives_after_its_run_was_called_lost() {
+    breaks(2, held(), |history| history.marks.push(mark(What::Beat, 1, 30_001, 12)));
+    breaks(2, held(), |history| history.marks.push(mark(What::Daemon, 1, 30_001, 0)));
+}
+
+#[test]
+fn three_a_run_that_never_ends_or_is_held_against_its_policy() {
+    for state in ["pending", "dispatching", "running", "retry_wait"] {
+        breaks(3, held(), |history| history.runs[0].state = state.to_owned());
+    }
+    breaks(3, held(), |history| history.submitted.get_mut(RUN).unwrap().job.on_lost = OnLost::Fail);
+    breaks(3, held(), |history| history.runs[0].attempts[0].outcome = None);
+    breaks(3, sound(), |history| history.runs[0].attempts[0].state = "running".to_owned());
+}
+
+#[test]
+fn three_a_run_that_is_forgotten_doubled_or_made_up() {
+    breaks(3, sound(), |history| history.runs.clear());
+    breaks(3, sound(), |history| history.runs.push(history.runs[0].clone()));
+    breaks(3, sound(), |history| history.submitted.clear());
+}
+
+#[test]
+fn four_a_success_that_never_was() {
+    breaks(4, sound(), |history| history.marks.truncate(2));
+    breaks(4, sound(), |history| history.marks[2].number = 3);
+    breaks(4, sound(), |history| history.runs[0].state = "failed".to_owned());
+}
+
+#[test]
+fn four_a_stop_that_nobody_wished() {
+    for reason in ["cancel", "timeout", "shutdown"] {
+        breaks(4, sound(), |history| {
+            history.runs[0].attempts[0].outcome = Some(stopped(reason));
+            history.runs[0].outcome = Some(stopped(reason));
+            history.runs[0].state = if reason == "timeout" { "timed_out" } else { "cancelled" }.to_owned();
+        });
+    }
+}
+
+#[test]
+fn four_a_start_that_is_denied() {
+    for kind in ["rejected", "never_spawned", "not_started"] {
+        breaks(4, sound(), |history| history.runs[0].attempts[0].outcome = Some(outcome(kind)));
+    }
+}
+
+#[test]
+fn four_evidence_of_what_did_not_happen() {
+    for evidence in ["machine_rebooted", "launcher_killed_all_gone", "record_damaged"] {
+        breaks(4, held(), |history| history.runs[0].attempts[0].outcome = Some(lost(evidence)));
+    }
+    let mut rebooted = held();
+    rebooted.faults.push(happened(Fault::Boot(0), None));
+    assert_eq!(
+        broken(rebooted, |history| history.runs[0].attempts[0].outcome = Some(lost("machine_rebooted"))),
+        [0; 0]
+    );
+}
+
+#[test]
+fn five_a_log_that_lacks_a_byte_or_has_one_too_many() {
+    breaks(5, sound(), |history| history.runs[0].attempts[0].log.stdout.truncate(20));
+    breaks(5, sound(), |history| history.runs[0].attempts[0].log.stderr.push(b'x'));
+    // Of a job that was cut short too: what it surely wrote is there, and nothing that it never wrote.
+    breaks(5, held(), |history| history.runs[0].attempts[0].log.stdout.clear());
+    breaks(5, held(), |history| history.runs[0].attempts[0].log.stdout[0] = b'x');
+}
+
+#[test]
+fn five_a_log_that_never_became_whole() {
+    breaks(5, sound(), |history| history.runs[0].attempts[0].log.state = "partial".to_owned());
+    breaks(5, sound(), |history| history.runs[0].attempts[0].log.state = "incomplete".to_owned());
+    breaks(5, held(), |history| history.runs[0].attempts[0].log.state = "open".to_owned());
+}
+
+#[test]
+fn six_a_change_after_the_end() {
+    breaks(6, sound(), |history| history.runs[0].events.push(event(7, "attempt.running", Some("attempt-1"))));
+    breaks(6, sound(), |history| history.runs[0].events.push(event(7, "attempt.lost", Some("attempt-1"))));
+    breaks(6, sound(), |history| history.runs[0].events.push(event(7, "run.ended", None)));
+    breaks(6, sound(), |history| history.runs[0].events.push(event(9, "evidence.late", Some("attempt-1"))));
+    breaks(6, sound(), |history| history.contradictions.push("a row".to_owned()));
+}
+
+#[test]
+fn seven_a_token_where_it_does_not_belong() {
+    breaks(7, sound(), |history| history.leaks.push("the admin token stands in a file".to_owned()));
+}
+
+#[test]
+fn nine_what_is_left_and_who_gave_up() {
+    breaks(9, sound(), |history| history.left.push("worker-1: inbox/x.json".to_owned()));
+    breaks(9, sound(), |history| history.ends.push("the agent ended by itself".to_owned()));
+}
+
+#[test]
+fn ten_a_copy_where_there_is_none() {
+    breaks(10, sound(), |history| history.audit.push("\"credential_replayed\" worker/worker-1".to_owned()));
+}
+
+#[test]
+fn eleven_one_process_too_many() {
+    breaks(11, sound(), |history| history.slots = 0);
+}
+
+#[test]
+fn twelve_a_start_after_a_cancel_of_a_claim() {
+    breaks(12, sound(), |history| {
+        history.runs[0].events.insert(2, event(3, "cancel.requested", None));
+        for (event, sequence) in history.runs[0].events.iter_mut().zip(1..) {
+            event.sequence = sequence;
+        }
+    });
+    // While it starts or runs, a cancel is a wish that the process may overtake.
+    let running = broken(sound(), |history| {
+        history.runs[0].events.insert(4, event(5, "cancel.requested", None));
+        for (event, sequence) in history.runs[0].events.iter_mut().zip(1..) {
+            event.sequence = sequence;
+        }
+    });
+    assert_eq!(running, [0; 0]);
+}

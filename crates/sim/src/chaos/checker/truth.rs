@@ -1,0 +1,95 @@
+//! Invariant 4: whether what the product says of an end is what happened, and whether a next attempt had a right to be.
+
+use crate::chaos::fault::{Fault, worker_name};
+use crate::chaos::history::{Attempt, History, Life, Outcome, Run, Submitted};
+use crate::chaos::jobs::OnLost;
+
+/// What in an attempt's end did not happen.
+pub(super) fn untrue(
+    history: &History,
+    attempt: &Attempt,
+    life: Option<&Life>,
+    submitted: &Submitted,
+) -> Option<String> {
+    let Some(outcome) = &attempt.outcome else { return None };
+    let started = life.is_some_and(|life| !life.starts.is_empty());
+    let Outcome { kind, exit_code, signal, reason, evidence } = outcome;
+    let happened = |is: fn(&Fault) -> bool| {
+        history.faults.iter().any(|happened| {
+            is(&happened.fault) && happened.fault.worker().map(worker_name) == attempt.worker && !happened.missed
+        })
+    };
+    match kind.as_str() {
+        "exited" => match (exit_code, signal) {
+            (Some(code), _) if life.and_then(|life| life.end) == Some(*code) => None,
+            // Only the death of a whole machine kills a job and leaves its launcher a moment to say so.
+            (None, Some(9)) if started && happened(|fault| matches!(fault, Fault::Boot(_))) => None,
+            _ => Some(format!("said {outcome:?}, and its process wrote the end {:?}", life.and_then(|life| life.end))),
+        },
+        "stopped" => {
+            let asked = match reason.as_deref() {
+                Some("cancel") => submitted.cancelled,
+                Some("timeout") => submitted.job.timeout.is_some(),
+                Some("shutdown") => happened(|fault| matches!(fault, Fault::DrainAgent(_))),
+                Some("lease") => true,
+                _ => false,
+            };
+            if !started {
+                Some(format!("said to be stopped for {reason:?}, and never started"))
+            } else if !asked {
+                Some(format!("said to be stopped for {reason:?}, and nobody wished that"))
+            } else {
+                None
+            }
+        }
+        "rejected" | "never_spawned" | "not_started" | "superseded" => {
+            started.then(|| format!("said {kind} ({reason:?}), and it ran"))
+        }
+        "lost" => {
+            let possible = match evidence.as_deref() {
+                Some("lease_expired" | "stopped_for_lease") => true,
+                Some("machine_rebooted") => happened(|fault| matches!(fault, Fault::Boot(_))),
+                Some("launcher_killed_all_gone" | "launcher_killed_may_live") => happened(|fault| {
+                    matches!(fault, Fault::KillLauncher(_) | Fault::FreezeLauncher(_) | Fault::Boot(_))
+                }),
+                _ => false,
+            };
+            (!possible).then(|| format!("lost with the evidence {evidence:?}, and nothing of the kind happened"))
+        }
+        _ => Some(format!("an unknown outcome: {outcome:?}")),
+    }
+}
+
+/// Where a run's state is not what its outcome says.
+pub(super) fn unlike_its_outcome(run: &Run) -> Option<String> {
+    let Some(outcome) = &run.outcome else { return None };
+    let allowed: &[&str] = match (outcome.kind.as_str(), outcome.exit_code, outcome.reason.as_deref()) {
+        ("exited", Some(0), _) => &["succeeded"],
+        ("exited" | "rejected" | "never_spawned", ..) => &["failed"],
+        ("stopped" | "not_started", _, Some("cancel" | "shutdown")) => &["cancelled"],
+        ("stopped" | "not_started", _, Some("timeout")) => &["timed_out"],
+        ("lost", ..) if run.end_not_observed => &["failed", "cancelled", "timed_out"],
+        _ => &[],
+    };
+    // How a run ended is how one of its attempts did.
+    let of_an_attempt =
+        run.attempts.iter().any(|attempt| attempt.outcome.as_ref() == Some(outcome) || attempt.state == "lost");
+    let told = allowed.contains(&run.state.as_str()) && (of_an_attempt || outcome.kind == "not_started");
+    (!told).then(|| {
+        format!("the run is {}, its outcome {outcome:?}, end_not_observed {}", run.state, run.end_not_observed)
+    })
+}
+
+/// Why a next attempt had no right to be.
+pub(super) fn unjustified(before: &Attempt, next: &Attempt, submitted: &Submitted) -> Option<String> {
+    let kind = before.outcome.as_ref().map(|outcome| outcome.kind.as_str());
+    let allowed = match kind {
+        Some("never_spawned" | "rejected") => true,
+        Some("lost") => submitted.job.on_lost == OnLost::Retry,
+        Some("exited") => submitted.job.attempts > 1 && before.state == "failed",
+        _ => false,
+    };
+    (!allowed).then(|| {
+        format!("attempt {} followed attempt {}, which is {} {kind:?}", next.number, before.number, before.state)
+    })
+}

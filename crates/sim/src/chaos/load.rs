@@ -1,0 +1,115 @@
+//! The load: jobs submitted one after another while the faults come, some cancelled, all of them watched.
+//!
+//! A call that is not answered is repeated with the same key, as a client of the product would.
+
+use std::collections::BTreeMap;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+use super::api::Api;
+use super::boot_millis;
+use super::history::Submitted;
+use super::jobs::Job;
+
+/// How the load is made.
+#[derive(Debug)]
+pub(crate) struct Load {
+    pub(crate) api: Api,
+    pub(crate) seed: u64,
+    /// The program of the jobs.
+    pub(crate) program: PathBuf,
+    /// Where they write.
+    pub(crate) marks: PathBuf,
+    /// Runs that are open at once.
+    pub(crate) open: usize,
+}
+
+/// What was submitted and seen.
+#[derive(Debug, Default)]
+pub(crate) struct Loaded {
+    pub(crate) submitted: BTreeMap<String, Submitted>,
+    pub(crate) seen_lost: BTreeMap<String, u64>,
+    /// Refusals that no client should meet.
+    pub(crate) surprises: Vec<String>,
+    to_cancel: Vec<(u64, String)>,
+}
+
+const OPEN: &str = "state=pending&state=dispatching&state=running&state=retry_wait";
+
+impl Load {
+    /// Submits until it is over, then watches until it is `settled`.
+    pub(crate) fn run(&self, over: &AtomicBool, settled: &AtomicBool) -> Loaded {
+        let mut loaded = Loaded::default();
+        let mut number = 0;
+        while !settled.load(Ordering::Relaxed) {
+            pause();
+            self.cancel_what_is_due(&mut loaded);
+            self.look_for_lost(&mut loaded);
+            if over.load(Ordering::Relaxed) {
+                continue;
+            }
+            let Ok(open) = self.api.json(&format!("/api/v1/runs?{OPEN}&limit=64")) else { continue };
+            let open = open["items"].as_array().map_or(0, Vec::len);
+            for _ in open..self.open {
+                if !self.submit(number, &mut loaded) {
+                    break;
+                }
+                number += 1;
+            }
+        }
+        loaded
+    }
+
+    /// Whether it was accepted; else it is tried again under the same number.
+    fn submit(&self, number: u64, loaded: &mut Loaded) -> bool {
+        let job = Job::drawn(self.seed, number);
+        let body = job.submission(&self.program, &self.marks);
+        match self.api.submit(&format!("chaos-{number}"), &body) {
+            Ok(run) => {
+                if let Some(after) = job.cancel_after {
+                    loaded.to_cancel.push((boot_millis() + after, run.clone()));
+                }
+                loaded.submitted.insert(run, Submitted { job, cancelled: false });
+                true
+            }
+            Err(error) => {
+                let text = format!("{error:#}");
+                if text.starts_with('4') {
+                    loaded.surprises.push(format!("job {number} was refused: {text}"));
+                }
+                false
+            }
+        }
+    }
+
+    fn cancel_what_is_due(&self, loaded: &mut Loaded) {
+        let now = boot_millis();
+        let due: Vec<String> = loaded.to_cancel.extract_if(.., |(at, _)| *at <= now).map(|(_, run)| run).collect();
+        for run in due {
+            let answer = self.api.cancel(&run);
+            if let Some(submitted) = loaded.submitted.get_mut(&run) {
+                // Without an answer it may have been taken all the same.
+                submitted.cancelled |= *answer.as_ref().unwrap_or(&true);
+            }
+            if answer.is_err() {
+                loaded.to_cancel.push((now, run));
+            }
+        }
+    }
+
+    fn look_for_lost(&self, loaded: &mut Loaded) {
+        let Ok(lost) = self.api.json("/api/v1/runs?state=lost&limit=64") else { return };
+        let now = boot_millis();
+        for run in lost["items"].as_array().into_iter().flatten() {
+            if let Some(id) = run["id"].as_str() {
+                loaded.seen_lost.entry(id.to_owned()).or_insert(now);
+            }
+        }
+    }
+}
+
+#[expect(clippy::disallowed_methods, reason = "the pause between two looks at the product")]
+fn pause() {
+    std::thread::sleep(Duration::from_millis(200));
+}

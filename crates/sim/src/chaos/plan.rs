@@ -1,0 +1,137 @@
+//! The faults of a chaos run, drawn from one seed before anything starts: a list that can be printed and replayed.
+
+use std::collections::BTreeMap;
+use std::fmt;
+
+use super::fault::{Fault, Part, Way};
+use crate::seed::Seed;
+
+/// One fault of the plan: when it begins and when it ends, in milliseconds from the beginning of the run.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Planned {
+    pub(crate) at: u64,
+    pub(crate) until: u64,
+    pub(crate) fault: Fault,
+}
+
+impl fmt::Display for Planned {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let second = |millis: u64| format!("{}.{:03} s", millis / 1000, millis % 1000);
+        write!(f, "{} {}", second(self.at), self.fault)?;
+        if self.until > self.at { write!(f, ", until {}", second(self.until)) } else { Ok(()) }
+    }
+}
+
+/// After a restart or a mended wire, its next fault leaves this much time for something to happen, in milliseconds.
+const BREATH: u64 = 300;
+
+/// Draws `faults` faults of `workers` workers over `millis` milliseconds, in the order they begin.
+pub(crate) fn drawn(seed: u64, faults: u32, workers: usize, millis: u64) -> Vec<Planned> {
+    let mut seed = Seed::of(seed);
+    let mut taken: BTreeMap<Part, u64> = BTreeMap::new();
+    let mut plan: Vec<Planned> = Vec::new();
+    let step = millis / u64::from(faults.max(1));
+    for number in 0..u64::from(faults) {
+        let mut at = number * step + seed.below(step.max(1));
+        let planned = loop {
+            let (fault, lasts) = fault(&mut seed, workers);
+            // The last long faults end with the run.
+            let until = (at + lasts).min(at.max(millis));
+            let parts = fault.parts();
+            if parts.iter().all(|part| taken.get(part).is_none_or(|free| *free <= at)) {
+                for part in parts {
+                    taken.insert(part, until + BREATH);
+                }
+                break Planned { at, until, fault };
+            }
+            // Everything may be taken: time goes on.
+            at += 1 + step / 16;
+        };
+        plan.push(planned);
+    }
+    plan.sort_by_key(|planned| planned.at);
+    plan
+}
+
+fn fault(seed: &mut Seed, workers: usize) -> (Fault, u64) {
+    let worker = usize::try_from(seed.below(workers as u64)).unwrap_or(0);
+    let way = match seed.below(3) {
+        0 => Way::Out,
+        1 => Way::In,
+        _ => Way::Both,
+    };
+    match seed.below(100) {
+        0..14 => (Fault::KillAgent(worker), outage(seed)),
+        14..22 => (Fault::FreezeAgent(worker), outage(seed)),
+        22..26 => (Fault::DrainAgent(worker), 500 + seed.below(6_000)),
+        26..31 => (Fault::LeaveRunning(worker), 0),
+        31..36 => (Fault::HangUp(worker), 0),
+        36..46 => (Fault::KillLauncher(worker), 0),
+        46..51 => (Fault::FreezeLauncher(worker), outage(seed)),
+        51..56 => (Fault::Boot(worker), 300 + seed.below(3_000)),
+        56..70 => (Fault::Cut(worker, way), outage(seed)),
+        70..75 => (Fault::Narrow(worker), outage(seed)),
+        75..80 => (Fault::Clock(worker, jump(seed)), 0),
+        80..87 => (Fault::KillControl, short_outage(seed)),
+        87..92 => (Fault::FreezeControl, short_outage(seed)),
+        92..95 => (Fault::RestartControl, 0),
+        _ => (Fault::ControlClock(jump(seed)), 0),
+    }
+}
+
+/// Mostly shorter than a heartbeat, sometimes longer than a lease.
+fn outage(seed: &mut Seed) -> u64 {
+    match seed.below(12) {
+        0..7 => seed.below(1_500),
+        7..11 => 1_500 + seed.below(8_000),
+        _ => 24_000 + seed.below(20_000),
+    }
+}
+
+/// Of the one control plane that everybody needs.
+fn short_outage(seed: &mut Seed) -> u64 {
+    match seed.below(20) {
+        0..14 => seed.below(1_000),
+        14..19 => 1_000 + seed.below(6_000),
+        _ => 20_000 + seed.below(10_000),
+    }
+}
+
+/// By up to three hours, either way.
+fn jump(seed: &mut Seed) -> i64 {
+    i64::try_from(seed.below(2 * 10_800 + 1)).unwrap_or(0) - 10_800
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn one_seed_makes_one_plan() {
+        assert_eq!(drawn(3, 50, 3, 60_000), drawn(3, 50, 3, 60_000));
+        assert_ne!(drawn(3, 50, 3, 60_000), drawn(4, 50, 3, 60_000));
+    }
+
+    #[test]
+    fn a_long_plan_has_every_kind_and_several_at_once() {
+        let plan = drawn(1, 1_000, 3, 800_000);
+        assert_eq!(plan.len(), 1_000);
+        let kinds: BTreeSet<&str> = plan.iter().map(|planned| planned.fault.name()).collect();
+        assert_eq!(kinds.len(), 17, "{kinds:?}");
+        let together = plan.windows(2).filter(|pair| pair[1].at < pair[0].until).count();
+        assert!(together > 100, "{together}");
+    }
+
+    #[test]
+    fn nothing_suffers_two_faults_at_once_so_no_agent_is_gone_while_its_launcher_is_frozen() {
+        let plan = drawn(9, 1_000, 3, 800_000);
+        for (index, one) in plan.iter().enumerate() {
+            for other in &plan[index + 1..] {
+                let shared = one.fault.parts().iter().any(|part| other.fault.parts().contains(part));
+                assert!(!shared || other.at > one.until || one.at > other.until, "{one} and {other}");
+            }
+        }
+    }
+}

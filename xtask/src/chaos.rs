@@ -1,0 +1,25 @@
+//! `cargo xtask chaos`: the released binaries under faults drawn from a seed, judged by what their jobs wrote down.
+//!
+//! The run itself is the program `leasehold-chaos` of the end-to-end harness, which is also what the jobs execute; here
+//! it is built, told which binaries to use, and started.
+
+use anyhow::Result;
+
+use crate::checkout::{cargo, run as run_command, target_directory};
+
+/// What CI asks for: about two minutes in all.
+pub(crate) const CI: [&str; 4] = ["--faults", "100", "--minutes", "1.2"];
+
+/// Builds what is needed and makes a run with these arguments.
+pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    run_command(cargo().args(["build", "--release", "--locked", "--bins"]))?;
+    run_command(cargo().args(["build", "--locked", "--package", "leasehold-sim", "--bin", "leasehold-chaos"]))?;
+    let target = target_directory()?;
+    let release = target.join("release");
+    run_command(
+        std::process::Command::new(target.join("debug/leasehold-chaos"))
+            .args(arguments)
+            .env("LEASEHOLD_BIN", release.join("leasehold"))
+            .env("LEASEHOLD_WORKER_BIN", release.join("leasehold-worker")),
+    )
+}
