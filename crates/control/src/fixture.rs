@@ -283,7 +283,12 @@ impl Agent<'_> {
             ending: Ending::Exited { status: ExitStatus::Code(code), at: self.world.clock.utc() },
             callback: Some(taken.callback()),
             running: Some(taken.running()),
-            log: Some(LogPin { length: log.len() as u64, digest: Digest::of(Domain::Log, log) }),
+            log: Some(LogPin {
+                length: log.len() as u64,
+                digest: Digest::of(Domain::Log, log),
+                cut: None,
+                finished: true,
+            }),
             usage: None,
             body: Digest::of(Domain::Body, &[code]),
         }

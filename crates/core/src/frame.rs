@@ -44,13 +44,16 @@ impl Stream {
     }
 }
 
-/// Why output is missing at the place of a cut.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
-pub enum CutReason {
-    /// The log reached its quota; what follows the cut is the end of the output.
-    Quota,
-    /// The worker could not write (its disk was full, for one).
-    WriteFailed,
+names! {
+    /// Why output is missing at the place of a cut.
+    pub enum CutReason as "reason of a cut" {
+        /// The log reached its quota; what follows the cut is the end of the output.
+        Quota = "quota",
+        /// The worker's disk was full.
+        DiskFull = "disk_full",
+        /// The worker's disk refused the write for another reason.
+        WriteFailed = "write_failed",
+    }
 }
 
 /// What a cut frame says: how much of each stream was dropped at this place.
@@ -163,6 +166,7 @@ pub fn encode_cut(out: &mut Vec<u8>, at: UtcMillis, cut: Cut) {
     out.push(match cut.reason {
         CutReason::Quota => 1,
         CutReason::WriteFailed => 2,
+        CutReason::DiskFull => 3,
     });
     out.extend_from_slice(&cut.stdout.to_be_bytes());
     out.extend_from_slice(&cut.stderr.to_be_bytes());
@@ -249,6 +253,7 @@ fn cut(payload: &[u8; CUT_PAYLOAD]) -> Result<Cut, FrameError> {
     let reason = match payload[0] {
         1 => CutReason::Quota,
         2 => CutReason::WriteFailed,
+        3 => CutReason::DiskFull,
         other => return Err(FrameError::Reason(other)),
     };
     let number = |at: usize| payload[at..at + 8].iter().fold(0, |sum, &byte| (sum << 8) | u64::from(byte));
@@ -388,8 +393,8 @@ mod tests {
         }
 
         #[test]
-        fn a_cut_survives(stdout in any::<u64>(), stderr in any::<u64>(), quota in any::<bool>()) {
-            let reason = if quota { CutReason::Quota } else { CutReason::WriteFailed };
+        fn a_cut_survives(stdout in any::<u64>(), stderr in any::<u64>(), reason in 0..CutReason::ALL.len()) {
+            let reason = CutReason::ALL[reason];
             let mut log = Vec::new();
             encode_cut(&mut log, at(5), Cut { reason, stdout, stderr });
             let frames = decode(&[&log]).unwrap();

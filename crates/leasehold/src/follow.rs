@@ -5,6 +5,7 @@ use leasehold_wire::api::route;
 use tokio::io::{AsyncWrite, AsyncWriteExt as _};
 
 use crate::client::{Client, RequestError};
+use crate::log_words;
 use crate::output::{OutputArgs, cannot_write};
 use crate::waiting::{Reconnect, cut_off};
 
@@ -29,10 +30,14 @@ impl Wanted<'_> {
     }
 }
 
-/// Copies the output of a run to ours, and answers its end.
+/// Copies the output of a run to ours, says what is missing of it, and answers its end.
 pub(crate) async fn output(client: &Client, wanted: Wanted<'_>, notes: &OutputArgs) -> anyhow::Result<End> {
     let mut streams = Streams { stdout: tokio::io::stdout(), stderr: tokio::io::stderr() };
-    copy(client, wanted, notes, &mut streams).await
+    let end = copy(client, wanted, notes, &mut streams).await?;
+    if let Some(note) = log_words::note(&end.log) {
+        notes.note(&note);
+    }
+    Ok(end)
 }
 
 /// Where output goes.
@@ -96,12 +101,8 @@ impl<O: AsyncWrite + Unpin, E: AsyncWrite + Unpin> Streams<O, E> {
                 notes.note(&format!("attempt {} begins", attempt.number));
             }
             LogEvent::Cut(cut) => {
-                let why =
-                    if cut.reason == "quota" { "the log reached its limit" } else { "the worker could not write it" };
-                notes.note(&format!(
-                    "{} bytes of output are missing here: {why}",
-                    cut.stdout.saturating_add(cut.stderr)
-                ));
+                let (bytes, why) = (cut.stdout.saturating_add(cut.stderr), log_words::why_cut(&cut.reason));
+                notes.note(&format!("{bytes} bytes of output are missing here: {why}"));
             }
             LogEvent::Attempt(_) | LogEvent::End(_) => {}
         }

@@ -16,6 +16,7 @@ mod failure;
 mod follow;
 mod interrupt;
 mod local_worker;
+mod log_words;
 mod logging;
 mod output;
 mod reference;

@@ -3,9 +3,10 @@
 use std::io::{self, Write};
 
 use leasehold_core::run::RunState;
-use leasehold_wire::api::run::{AttemptDetail, LogState, Outcome, OutcomeKind, RunDetail};
+use leasehold_wire::api::run::{AttemptDetail, Outcome, OutcomeKind, RunDetail};
 
 use crate::exit::Exit;
+use crate::log_words;
 use crate::times::TimeArgs;
 
 /// The exit code that tells how a run stands.
@@ -110,13 +111,7 @@ fn write_attempt(out: &mut dyn Write, attempt: &AttemptDetail, times: TimeArgs) 
         );
         line("Used", &used)?;
     }
-    let state = match attempt.log.state {
-        LogState::Open => "still open",
-        LogState::Complete => "complete",
-        LogState::Partial => "not all here yet",
-        LogState::Incomplete => "its end is unknown",
-    };
-    line("Log", &format!("{} bytes, {state}", attempt.log.received))
+    line("Log", &log_words::line(&attempt.log))
 }
 
 #[cfg(test)]

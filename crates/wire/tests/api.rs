@@ -19,6 +19,7 @@ use leasehold_core::event;
 use leasehold_core::frame::{Body, Cut, CutReason, Frame, Stream};
 use leasehold_core::join::JoinToken;
 use leasehold_core::limits;
+use leasehold_core::log::LogState;
 use leasehold_core::placement::{Availability, WorkerFacts, explain};
 use leasehold_core::revision::Revision;
 use leasehold_core::run::{Closing, OnLost, Run, RunState, StopIntent, StopIntentReason};
@@ -34,7 +35,7 @@ use leasehold_wire::api::explanation::{Explanation, RunExplanation};
 use leasehold_wire::api::log::{AttemptBegins, End, LogEvent, Output, OutputStream, Position};
 use leasehold_wire::api::page::Page;
 use leasehold_wire::api::problem::{Problem, ProblemCode};
-use leasehold_wire::api::run::{AttemptDetail, Log, LogState, OutcomeKind, RunDetail, RunItem};
+use leasehold_wire::api::run::{AttemptDetail, Log, OutcomeKind, RunDetail, RunItem};
 use leasehold_wire::api::secret::SecretText;
 use leasehold_wire::api::submit::SubmitRun;
 use leasehold_wire::api::time::Time;
@@ -73,7 +74,7 @@ fn attempt() -> Attempt {
         Some(Callback { sequence: CallbackSequence::FIRST, token: Digest::of(Domain::CompletionToken, b"t") });
     attempt.usage =
         Some(Usage { user: Millis::new(120), system: Millis::new(30), max_rss_kib: 9216, oom_killed: false });
-    attempt.log = Some(LogPin { length: 4096, digest: Digest::of(Domain::Log, b"framed") });
+    attempt.log = Some(LogPin { length: 4096, digest: Digest::of(Domain::Log, b"framed"), cut: None, finished: true });
     attempt
 }
 
@@ -403,6 +404,19 @@ fn a_log_says_whether_it_is_whole() {
     assert_eq!(
         with(|attempt| (attempt.log, attempt.outcome) = (None, Some(Outcome::NeverSpawned)), 0),
         LogState::Complete
+    );
+    let mut full = attempt();
+    let cut = Cut { reason: CutReason::DiskFull, stdout: 5, stderr: 1 };
+    full.log = full.log.map(|pin| LogPin { cut: Some(cut), ..pin });
+    assert_eq!(
+        serde_json::to_value(Log::of(&full, 4096)).unwrap(),
+        serde_json::json!({
+            "state": "incomplete",
+            "reason": "disk_full",
+            "received": 4096,
+            "length": 4096,
+            "cut": {"reason": "disk_full", "stdout": 5, "stderr": 1},
+        })
     );
 }
 

@@ -10,6 +10,7 @@ pub(crate) use activation::{run_started, started};
 
 use crate::counter::{AttemptNumber, AttemptVersion, CallbackSequence, LeaseGeneration};
 use crate::crypto::Digest;
+use crate::frame::Cut;
 use crate::id::{AttemptId, BootId, RunId, WorkerId};
 use crate::run::StopIntentReason;
 use crate::time::{LeaseInstant, Millis, UtcMillis};
@@ -229,6 +230,11 @@ pub struct LogPin {
     pub length: u64,
     /// Their digest.
     pub digest: Digest,
+    /// What the launcher could not keep of the output, where there is any: summed over the log's cuts, and said here
+    /// also where the disk had no room for a cut frame.
+    pub cut: Option<Cut>,
+    /// Whether the launcher brought it to its end; one that died left what it had written.
+    pub finished: bool,
 }
 
 /// An attempt as the control plane keeps it.

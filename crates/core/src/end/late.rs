@@ -34,8 +34,9 @@ pub(super) fn late(
     let event = NewEvent::by_worker(EventKind::EvidenceLate, run.id, Some(attempt.id), session);
     let mut change = Change { events: vec![described(event, call).once(call.body)], ..Change::default() };
     let mut next = attempt.clone();
-    if attempt.state == AttemptState::Lost && next.log.is_none() {
-        next.log = call.log;
+    // The launcher's own word on its log replaces what was found of it.
+    if attempt.state == AttemptState::Lost && next.log.is_none_or(|known| !known.finished) {
+        next.log = call.log.or(next.log);
     }
     if nothing_lives(&call.ending, attempt, session) {
         next.may_live = false;

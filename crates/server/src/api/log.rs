@@ -24,7 +24,7 @@ use leasehold_core::id::{AttemptId, RunId};
 use leasehold_core::limits;
 use leasehold_core::run::RunState;
 use leasehold_wire::api::log::{AttemptBegins, End, LogEvent, Position, PositionError};
-use leasehold_wire::api::run::{Log, LogState};
+use leasehold_wire::api::run::Log;
 
 use super::Api;
 use super::problem::ApiError;
@@ -243,7 +243,7 @@ impl Reader {
 fn end(view: &RunView) -> End {
     let log = match view.attempts.last() {
         Some(latest) => Log::of(latest, view.logs.get(&latest.id).copied().unwrap_or(0)),
-        None => Log { state: LogState::Open, received: 0, length: None },
+        None => Log::none(),
     };
     let outcome = view.run.closing.as_ref().map(|closing| (&closing.outcome).into());
     End { run_state: view.run.state, outcome, log }

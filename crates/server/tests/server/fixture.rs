@@ -552,7 +552,7 @@ impl Taken {
             status: ExitStatus::Code(code),
             at: UtcMillis::new(1_800_000_001_000),
         };
-        let pin = LogPin { length: log.len() as u64, digest: Digest::of(Domain::Log, log) };
+        let pin = LogPin { length: log.len() as u64, digest: Digest::of(Domain::Log, log), cut: None, finished: true };
         encode(&EndRequest {
             session_generation: generation,
             lease: self.proof(),

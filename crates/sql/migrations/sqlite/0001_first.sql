@@ -153,6 +153,10 @@ CREATE TABLE attempt (
     may_live INTEGER NOT NULL CHECK (may_live IN (0, 1)),
     log_length INTEGER,
     log_digest BLOB CHECK (length(log_digest) = 32),
+    log_finished INTEGER CHECK (log_finished IN (0, 1)),
+    log_cut TEXT CHECK (log_cut IN ('quota', 'disk_full', 'write_failed')),
+    log_cut_stdout INTEGER,
+    log_cut_stderr INTEGER,
     usage_user_millis INTEGER,
     usage_system_millis INTEGER,
     usage_max_rss_kib INTEGER,
@@ -162,7 +166,9 @@ CREATE TABLE attempt (
     CHECK ((ended_at IS NULL) = (outcome IS NULL)),
     CHECK ((handle_boot IS NULL) = (handle_pid IS NULL) AND (handle_boot IS NULL) = (handle_start_time IS NULL)),
     CHECK ((callback_sequence IS NULL) = (callback_token IS NULL)),
-    CHECK ((log_length IS NULL) = (log_digest IS NULL))
+    CHECK ((log_length IS NULL) = (log_digest IS NULL) AND (log_length IS NULL) = (log_finished IS NULL)),
+    CHECK ((log_cut IS NULL) = (log_cut_stdout IS NULL) AND (log_cut IS NULL) = (log_cut_stderr IS NULL)),
+    CHECK (log_cut IS NULL OR log_length IS NOT NULL)
 ) STRICT;
 
 CREATE INDEX attempt_deadline ON attempt (deadline_lease, id)

@@ -120,13 +120,15 @@ pub(super) fn insert_attempt(tx: &Tx<'_>, attempt: &Attempt) -> Result<(), Fault
 
 fn update_attempt(tx: &Tx<'_>, attempt: &Attempt, expected: AttemptVersion) -> Result<(), Fault> {
     let Attempt { handle, callback, log, usage, .. } = attempt;
+    let cut = log.and_then(|log| log.cut);
     tx.execute_one(
         "attempt",
         "UPDATE attempt SET state = ?3, version = ?4, lease_generation = ?5, worker = ?6, boot = ?7, start_by_lease = ?8, \
          deadline_lease = ?9, handle_boot = ?10, handle_pid = ?11, handle_start_time = ?12, callback_sequence = ?13, \
          callback_token = ?14, claimed_at = ?15, starting_at = ?16, running_at = ?17, ended_at = ?18, outcome = ?19, \
-         resolution = ?20, may_live = ?21, log_length = ?22, log_digest = ?23, usage_user_millis = ?24, \
-         usage_system_millis = ?25, usage_max_rss_kib = ?26, usage_oom_killed = ?27 WHERE id = ?1 AND version = ?2",
+         resolution = ?20, may_live = ?21, log_length = ?22, log_digest = ?23, log_finished = ?24, \
+         log_cut = ?25, log_cut_stdout = ?26, log_cut_stderr = ?27, usage_user_millis = ?28, usage_system_millis = ?29, \
+         usage_max_rss_kib = ?30, usage_oom_killed = ?31 WHERE id = ?1 AND version = ?2",
         values![
             attempt.id,
             expected,
@@ -151,6 +153,10 @@ fn update_attempt(tx: &Tx<'_>, attempt: &Attempt, expected: AttemptVersion) -> R
             attempt.may_live,
             log.map(|log| log.length),
             log.map(|log| log.digest),
+            log.map(|log| log.finished),
+            cut.map(|cut| cut.reason),
+            cut.map(|cut| cut.stdout),
+            cut.map(|cut| cut.stderr),
             usage.map(|usage| usage.user),
             usage.map(|usage| usage.system),
             usage.map(|usage| usage.max_rss_kib),

@@ -13,6 +13,7 @@ use leasehold_core::counter::{
 };
 use leasehold_core::crypto::Digest;
 use leasehold_core::event::EventKind;
+use leasehold_core::frame::CutReason;
 use leasehold_core::id::{
     ApiTokenId, AttemptId, BootId, EnrollmentId, OfferId, ProjectName, RunId, SessionId, TaskName, TrustDomain,
     WorkerId,
@@ -93,6 +94,7 @@ macro_rules! texts {
 }
 texts!(WorkerId, ProjectName, TaskName, TrustDomain, BootId);
 texts!(RunState, AttemptState, LeaseState, SessionState, WorkerState, Role, StopIntentReason, Resolution, EventKind);
+texts!(CutReason);
 
 macro_rules! counters {
     ($($counter:ty),+) => {$(

@@ -3,6 +3,7 @@
 //! Columns are read in the order of the `…_columns!` lists, which are the only place that spells them.
 
 use leasehold_core::attempt::{Attempt, Callback, Handle, LogPin, Usage};
+use leasehold_core::frame::Cut;
 use leasehold_core::lease::Lease;
 use leasehold_core::run::{Closing, Run, StopIntent};
 use leasehold_core::session::Session;
@@ -86,8 +87,8 @@ macro_rules! attempt_columns {
     () => {
         "id, run, number, state, version, lease_generation, worker, boot, start_by_lease, deadline_lease, handle_boot, \
          handle_pid, handle_start_time, callback_sequence, callback_token, claimed_at, starting_at, running_at, \
-         ended_at, outcome, resolution, may_live, log_length, log_digest, usage_user_millis, usage_system_millis, \
-         usage_max_rss_kib, usage_oom_killed"
+         ended_at, outcome, resolution, may_live, log_length, log_digest, log_finished, log_cut, log_cut_stdout, \
+         log_cut_stderr, usage_user_millis, usage_system_millis, usage_max_rss_kib, usage_oom_killed"
     };
 }
 pub(super) use attempt_columns;
@@ -119,9 +120,16 @@ pub(super) fn attempt(columns: &mut Columns<'_>) -> Result<Attempt, Fault> {
         outcome: columns.next()?,
         resolution: columns.next()?,
         may_live: columns.next()?,
-        log: match (columns.next()?, columns.next()?) {
-            (Some(length), Some(digest)) => Some(LogPin { length, digest }),
-            _ => None,
+        log: {
+            let pin = (columns.next()?, columns.next()?, columns.next()?);
+            let cut = match (columns.next()?, columns.next()?, columns.next()?) {
+                (Some(reason), Some(stdout), Some(stderr)) => Some(Cut { reason, stdout, stderr }),
+                _ => None,
+            };
+            match pin {
+                (Some(length), Some(digest), Some(finished)) => Some(LogPin { length, digest, cut, finished }),
+                _ => None,
+            }
         },
         usage: match (columns.next()?, columns.next()?, columns.next()?, columns.next()?) {
             (Some(user), Some(system), Some(max_rss_kib), Some(oom_killed)) => {

@@ -527,7 +527,8 @@ pub(super) fn stopped(reason: StopReason) -> Ending {
 }
 
 pub(super) fn log_pin(bytes: &[u8]) -> LogPin {
-    LogPin { length: u64::try_from(bytes.len()).unwrap(), digest: Digest::of(Domain::Log, bytes) }
+    let digest = Digest::of(Domain::Log, bytes);
+    LogPin { length: u64::try_from(bytes.len()).unwrap(), digest, cut: None, finished: true }
 }
 
 #[track_caller]

@@ -1,5 +1,8 @@
 //! Logs: bytes in order, once each, and after the end up to what the end pinned.
 
+use leasehold_core::attempt::{EvidenceKind, LogPin};
+use leasehold_core::end::Ending;
+use leasehold_core::frame::{Cut, CutReason};
 use leasehold_core::limits;
 use leasehold_core::refusal::{Refusal, RefusalCode};
 
@@ -59,8 +62,11 @@ pub async fn after_the_end_a_log_grows_to_its_pin(harness: &dyn Harness) {
     let taken = world.running(&session, plain()).await;
     append(&world, &taken, 0, b"one ").await.applied();
     let mut call = taken.end_call(exited(0));
-    call.log = Some(log_pin(b"one two"));
+    let cut = Some(Cut { reason: CutReason::DiskFull, stdout: 9, stderr: u64::from(u32::MAX) });
+    let pin = LogPin { cut, ..log_pin(b"one two") };
+    call.log = Some(pin);
     world.store.end(call).await.applied();
+    assert_eq!(world.view(taken.run).await.attempts[0].log, Some(pin));
     let taken = taken.held_by(&world.session(&machine, "boot-a").await);
     assert_code(&world.unchanged(append(&world, &taken, 4, b"two three")).await.refused(), RefusalCode::ConflictReplay);
     assert_eq!(append(&world, &taken, 4, b"two").await.applied(), 7);
@@ -81,6 +87,26 @@ pub async fn a_lost_attempts_log_waits_for_its_end(harness: &dyn Harness) {
     call.log = Some(log_pin(b"one"));
     world.store.end(call).await.applied();
     assert_eq!(append(&world, &taken, 0, b"one").await.applied(), 3);
+}
+
+/// What was found of a dead launcher's log is pinned with its end; should the launcher's own word come after all, that
+/// counts.
+pub async fn a_dead_launchers_log_grows_to_what_it_left(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let (_, session) = world.agent("nas").await;
+    let taken = world.running(&session, plain()).await;
+    let mut call = taken.end_call(Ending::Lost { evidence: EvidenceKind::LauncherKilledAllGone });
+    let left = LogPin { finished: false, ..log_pin(b"one") };
+    call.log = Some(left);
+    world.store.end(call).await.applied();
+    assert_eq!(append(&world, &taken, 0, b"one").await.applied(), 3);
+    assert_code(&world.unchanged(append(&world, &taken, 3, b" two")).await.refused(), RefusalCode::ConflictReplay);
+    assert_eq!(world.view(taken.run).await.attempts[0].log, Some(left));
+    let mut call = taken.end_call(exited(0));
+    call.log = Some(log_pin(b"one two"));
+    world.store.end(call).await.applied();
+    assert_eq!(append(&world, &taken, 3, b" two").await.applied(), 7);
+    assert_eq!(world.view(taken.run).await.attempts[0].log, Some(log_pin(b"one two")));
 }
 
 /// What has not started has no log; a lease that ran out takes none.

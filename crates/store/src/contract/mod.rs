@@ -209,6 +209,7 @@ macro_rules! contract_suite {
             a_gap_and_other_bytes_are_refused
             after_the_end_a_log_grows_to_its_pin
             a_lost_attempts_log_waits_for_its_end
+            a_dead_launchers_log_grows_to_what_it_left
             a_log_needs_a_started_lease
             a_log_is_read_in_pages
         });

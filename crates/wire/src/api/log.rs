@@ -6,7 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 
 use data_encoding::BASE64;
-use leasehold_core::frame::{Body, CutReason, Frame, Stream};
+use leasehold_core::frame::{Body, Frame, Stream};
 use leasehold_core::id::AttemptId;
 use leasehold_core::run::RunState;
 use serde::{Deserialize, Serialize};
@@ -124,7 +124,7 @@ impl Output {
 /// Output that had to be dropped at this place.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Cut {
-    /// `quota` or `write_failed`.
+    /// `quota`, `disk_full` or `write_failed`.
     pub reason: String,
     /// When.
     pub at: Time,
@@ -152,16 +152,9 @@ impl From<Frame> for LogEvent {
         let at = frame.at.into();
         match frame.body {
             Body::Output { stream, bytes } => Self::Output(Output::new(stream.into(), at, bytes)),
-            Body::Cut(cut) => Self::Cut(Cut {
-                reason: match cut.reason {
-                    CutReason::Quota => "quota",
-                    CutReason::WriteFailed => "write_failed",
-                }
-                .to_owned(),
-                at,
-                stdout: cut.stdout,
-                stderr: cut.stderr,
-            }),
+            Body::Cut(cut) => {
+                Self::Cut(Cut { reason: cut.reason.to_string(), at, stdout: cut.stdout, stderr: cut.stderr })
+            }
         }
     }
 }

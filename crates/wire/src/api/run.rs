@@ -5,6 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::attempt::{self, Attempt, ExitStatus, Resolution};
 use leasehold_core::crypto::Digest;
 use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName, WorkerId};
+use leasehold_core::log::{LogState, completeness};
 use leasehold_core::revision::Revision;
 use leasehold_core::run::{Run, RunState, StopIntent};
 use serde::{Deserialize, Serialize};
@@ -151,41 +152,49 @@ pub struct Usage {
 /// How much of a log has arrived.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Log {
-    /// Whether it is whole.
+    /// Whether it is whole: `open`, `complete`, `partial` or `incomplete`.
+    #[serde(with = "field::text")]
     pub state: LogState,
+    /// Why it is incomplete: `disk_full`, `write_failed`, `launcher_died`, `end_unknown`.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub reason: Option<String>,
     /// Framed bytes that have arrived.
     pub received: u64,
     /// Framed bytes that the end said there are.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub length: Option<u64>,
+    /// Output that the worker could not keep, where there is any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<LogCut>,
 }
 
-/// Whether a log is whole.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-#[serde(rename_all = "snake_case")]
-pub enum LogState {
-    /// The attempt has not ended: more may come.
-    Open,
-    /// Everything that the end pinned has arrived.
-    Complete,
-    /// Bytes that the end pinned are still missing; they may come later.
-    Partial,
-    /// The attempt ended and nobody said how long its log is.
-    Incomplete,
+/// Output that a log does not hold.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LogCut {
+    /// `quota`, `disk_full` or `write_failed`.
+    pub reason: String,
+    /// Missing bytes of standard output.
+    pub stdout: u64,
+    /// Missing bytes of standard error.
+    pub stderr: u64,
 }
 
 impl Log {
     /// The log of `attempt`, of which `received` framed bytes have arrived.
     pub fn of(attempt: &Attempt, received: u64) -> Self {
-        let state = match attempt.log {
-            _ if !attempt.state.is_terminal() => LogState::Open,
-            Some(pin) if received >= pin.length => LogState::Complete,
-            Some(_) => LogState::Partial,
-            // Nothing ran, so there was nothing to write.
-            None if attempt.outcome.as_ref().is_some_and(leasehold_core::claim::nothing_ran) => LogState::Complete,
-            None => LogState::Incomplete,
-        };
-        Self { state, received, length: attempt.log.map(|pin| pin.length) }
+        let (state, reason) = completeness(attempt, received);
+        let cut = attempt.log.and_then(|pin| pin.cut).map(|cut| LogCut {
+            reason: cut.reason.to_string(),
+            stdout: cut.stdout,
+            stderr: cut.stderr,
+        });
+        let length = attempt.log.map(|pin| pin.length);
+        Self { state, reason: reason.map(|reason| reason.to_string()), received, length, cut }
+    }
+
+    /// The log of a run that nothing was tried for yet.
+    pub fn none() -> Self {
+        Self { state: LogState::Open, reason: None, received: 0, length: None, cut: None }
     }
 }
 

@@ -7,6 +7,7 @@ use leasehold_core::attempt::{
 use leasehold_core::counter::{CallbackSequence, SessionGeneration};
 use leasehold_core::crypto::{CompletionToken, Digest, Domain};
 use leasehold_core::end::{EndCall, EndProjection, Ended, Ending as CoreEnding};
+use leasehold_core::frame::{Cut as CoreCut, CutReason};
 use leasehold_core::id::{AttemptId, SessionId, WorkerId};
 use leasehold_core::limits;
 use leasehold_core::run::RunState;
@@ -121,6 +122,24 @@ pub struct Log {
     /// Their digest.
     #[serde(with = "field::text")]
     pub digest: Digest,
+    /// What the launcher could not keep of the output, where there is any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cut: Option<Cut>,
+    /// Whether the launcher brought the log to its end; `false` where it died and this is what it left.
+    pub finished: bool,
+}
+
+/// Output that is missing from the log, over all its cuts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Cut {
+    /// Why; the worst, where there are several.
+    #[serde(with = "field::text")]
+    pub reason: CutReason,
+    /// Missing bytes of standard output.
+    pub stdout: u64,
+    /// Missing bytes of standard error.
+    pub stderr: u64,
 }
 
 /// What the machine used up for the attempt.
@@ -218,7 +237,15 @@ impl From<&Ending> for CoreEnding {
 
 impl From<LogPin> for Log {
     fn from(core: LogPin) -> Self {
-        Self { length: core.length, digest: core.digest }
+        let cut = core.cut.map(|cut| Cut { reason: cut.reason, stdout: cut.stdout, stderr: cut.stderr });
+        Self { length: core.length, digest: core.digest, cut, finished: core.finished }
+    }
+}
+
+impl From<Log> for LogPin {
+    fn from(wire: Log) -> Self {
+        let cut = wire.cut.map(|cut| CoreCut { reason: cut.reason, stdout: cut.stdout, stderr: cut.stderr });
+        Self { length: wire.length, digest: wire.digest, cut, finished: wire.finished }
     }
 }
 
@@ -238,7 +265,7 @@ pub fn parse_end(worker: WorkerId, session: SessionId, attempt: AttemptId, body:
         ending: (&request.ending).into(),
         callback: request.completion.map(|said| CoreCallback { sequence: said.sequence, token: said.token.digest() }),
         running: request.running.as_ref().map(Into::into),
-        log: request.log.map(|log| LogPin { length: log.length, digest: log.digest }),
+        log: request.log.map(Into::into),
         usage: request.usage.map(|usage| CoreUsage {
             user: usage.user_ms,
             system: usage.system_ms,

@@ -8,6 +8,7 @@ use leasehold_core::counter::{
     AttemptNumber, CallbackSequence, FenceNumber, LeaseGeneration, LeaseVersion, SessionGeneration, SessionVersion,
 };
 use leasehold_core::crypto::{CompletionToken, Digest, Domain, EnrollmentToken, LeaseToken, Ticket};
+use leasehold_core::frame::CutReason;
 use leasehold_core::id::{AttemptId, OfferId, RunId, SessionId};
 use leasehold_core::offer;
 use leasehold_core::placement::MismatchClass;
@@ -17,7 +18,7 @@ use leasehold_core::run::{RunState, StopIntentReason};
 use leasehold_core::session::{SessionProjection, SessionState};
 use leasehold_core::time::{Millis, UtcMillis};
 use leasehold_wire::v1::drain::{DrainAnswer, DrainRequest};
-use leasehold_wire::v1::end::{Completion, EndAnswer, EndRequest, EndVerdict, Ending, Exit, Log, Usage};
+use leasehold_wire::v1::end::{Completion, Cut, EndAnswer, EndRequest, EndVerdict, Ending, Exit, Log, Usage};
 use leasehold_wire::v1::enroll::{EnrollAnswer, EnrollRequest};
 use leasehold_wire::v1::fence::LeaseProof;
 use leasehold_wire::v1::heartbeat::{HeartbeatAnswer, HeartbeatRequest, LeaseAnswer, Renewal, RenewalVerdict};
@@ -287,7 +288,12 @@ pub(crate) fn end_exited() -> EndRequest {
             token: CompletionToken::from_bytes([0x22; 32]),
         }),
         running: Some(running()),
-        log: Some(Log { length: 65_536, digest: Digest::of(Domain::Log, b"framed bytes") }),
+        log: Some(Log {
+            length: 65_536,
+            digest: Digest::of(Domain::Log, b"framed bytes"),
+            cut: Some(Cut { reason: CutReason::Quota, stdout: 1_048_576, stderr: 0 }),
+            finished: true,
+        }),
         usage: Some(Usage {
             user_ms: Millis::new(120),
             system_ms: Millis::new(30),

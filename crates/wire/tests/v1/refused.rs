@@ -86,10 +86,11 @@ fn an_unknown_field_anywhere_is_refused_by_its_path() {
 
 #[test]
 fn a_missing_field_anywhere_is_refused_by_its_path() {
-    const OPTIONAL: [&str; 11] = [
+    const OPTIONAL: [&str; 12] = [
         "completion",
         "running",
         "log",
+        "cut",
         "usage",
         "idle",
         "task",

@@ -7,6 +7,7 @@
 use leasehold_core::attempt::{Callback, ExitStatus, LogPin, StopReason, Usage};
 use leasehold_core::counter::CallbackSequence;
 use leasehold_core::crypto::{CompletionToken, Digest};
+use leasehold_core::frame::Cut;
 use leasehold_core::id::AttemptId;
 use leasehold_core::time::{BootInstant, Millis, UtcMillis};
 use serde::{Deserialize, Serialize};
@@ -85,10 +86,8 @@ pub struct LogSummary {
     pub length: u64,
     /// SHA-256 of those bytes.
     pub digest: Digest,
-    /// Bytes of standard output that are missing.
-    pub dropped_stdout: u64,
-    /// Bytes of standard error that are missing.
-    pub dropped_stderr: u64,
+    /// What is missing, and why.
+    pub cut: Option<Cut>,
 }
 
 /// A receipt exists and cannot be read.
@@ -132,11 +131,18 @@ enum WireConclusion {
         oom_killed: bool,
         log_length: u64,
         log_sha256: String,
-        log_dropped_stdout: u64,
-        log_dropped_stderr: u64,
+        log_cut: Option<WireCut>,
         left: Vec<String>,
         left_count: u64,
     },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireCut {
+    reason: String,
+    stdout: u64,
+    stderr: u64,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -144,6 +150,12 @@ enum WireConclusion {
 enum WireStatus {
     Code(u8),
     Signal(i32),
+}
+
+impl WireCut {
+    fn read(self) -> Result<Cut, leasehold_core::names::UnknownName> {
+        Ok(Cut { reason: self.reason.parse()?, stdout: self.stdout, stderr: self.stderr })
+    }
 }
 
 impl Receipt {
@@ -180,7 +192,10 @@ impl Receipt {
     pub fn log(&self) -> Option<LogPin> {
         match &self.conclusion {
             Conclusion::Rejected(_) => None,
-            Conclusion::Ended(ending) => Some(LogPin { length: ending.log.length, digest: ending.log.digest }),
+            Conclusion::Ended(ending) => {
+                let LogSummary { length, digest, cut } = ending.log;
+                Some(LogPin { length, digest, cut, finished: true })
+            }
         }
     }
 
@@ -209,8 +224,11 @@ impl Receipt {
                 oom_killed: ending.usage.oom_killed,
                 log_length: ending.log.length,
                 log_sha256: ending.log.digest.to_string(),
-                log_dropped_stdout: ending.log.dropped_stdout,
-                log_dropped_stderr: ending.log.dropped_stderr,
+                log_cut: ending.log.cut.map(|cut| WireCut {
+                    reason: cut.reason.to_string(),
+                    stdout: cut.stdout,
+                    stderr: cut.stderr,
+                }),
                 left: ending.left.iter().take(LEFT_NAMED).map(ToString::to_string).collect(),
                 left_count: ending.left_count,
             },
@@ -250,8 +268,7 @@ impl Receipt {
                 oom_killed,
                 log_length,
                 log_sha256,
-                log_dropped_stdout,
-                log_dropped_stderr,
+                log_cut,
                 left,
                 left_count,
             } => Conclusion::Ended(Box::new(Ending {
@@ -266,8 +283,7 @@ impl Receipt {
                 log: LogSummary {
                     length: log_length,
                     digest: log_sha256.parse().map_err(|_| damaged("log_sha256")())?,
-                    dropped_stdout: log_dropped_stdout,
-                    dropped_stderr: log_dropped_stderr,
+                    cut: log_cut.map(WireCut::read).transpose().map_err(|_| damaged("log_cut")())?,
                 },
                 left: left.iter().map(|text| text.parse()).collect::<Result<_, _>>().map_err(|_| damaged("left")())?,
                 left_count,
@@ -288,6 +304,7 @@ impl Receipt {
 mod tests {
     use leasehold_core::attempt::RejectReason;
     use leasehold_core::crypto::Domain;
+    use leasehold_core::frame::CutReason;
 
     use super::*;
 
@@ -310,8 +327,7 @@ mod tests {
             log: LogSummary {
                 length: 8,
                 digest: Digest::of(Domain::Log, b"log"),
-                dropped_stdout: 9,
-                dropped_stderr: 10,
+                cut: Some(Cut { reason: CutReason::DiskFull, stdout: 9, stderr: u64::MAX }),
             },
             left: (1..=40).map(|pid| format!("{}/{pid}/11", "b".repeat(64)).parse().unwrap()).collect(),
             left_count: 40,
@@ -348,6 +364,7 @@ mod tests {
             ("\"stopped\":\"timeout\"", "\"stopped\":\"bored\""),
             ("{\"signal\":15}", "{\"code\":256}"),
             ("\"left_count\"", "\"more\":1,\"left_count\""),
+            ("\"disk_full\"", "\"full_moon\""),
             ("\"callback_sequence\":1", "\"callback_sequence\":-1"),
             ("}", ""),
         ] {

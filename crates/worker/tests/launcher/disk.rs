@@ -146,6 +146,8 @@ fn a_full_disk_holds_up_no_end() {
     let ended = fixture.end();
     assert_eq!(ended.exit_code(), 8);
     assert!(ended.log.stdout.starts_with(b"1\n2\n3\n"));
-    assert!(ended.ending.log.dropped_stdout > 0);
-    assert!(ended.log.cuts.iter().all(|cut| cut.reason == CutReason::WriteFailed));
+    let cut = ended.ending.log.cut.expect("the receipt says what is missing");
+    assert_eq!(cut.reason, CutReason::DiskFull);
+    assert!(cut.stdout > 0);
+    assert!(ended.log.cuts.iter().all(|cut| cut.reason == CutReason::DiskFull));
 }

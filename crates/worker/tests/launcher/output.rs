@@ -48,7 +48,7 @@ fn beyond_the_quota_the_end_of_the_output_is_kept() {
     assert_eq!(usize::try_from(cut.stdout).unwrap() + ended.log.stdout.len(), total);
     assert!(ended.log.stdout.starts_with(b"1\n2\n3\n"));
     assert!(ended.log.stdout.ends_with(b"999999\n1000000\nthe end\n"));
-    assert_eq!(ended.ending.log.dropped_stdout, cut.stdout);
+    assert_eq!(ended.ending.log.cut, Some(cut));
 }
 
 #[test]

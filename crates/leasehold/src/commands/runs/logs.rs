@@ -1,7 +1,6 @@
 //! `leasehold runs logs` and `leasehold logs`: what a run wrote, byte for byte.
 
 use clap::Args;
-use leasehold_wire::api::run::LogState;
 
 use crate::commands::connected::Connected;
 use crate::commands::run::left;
@@ -50,7 +49,7 @@ impl Logs {
         let client = self.connected.client()?;
         let mut interrupts = Interrupts::listen()?;
         let wanted = Wanted { run: &self.run, attempt: self.attempt, follow: self.follow };
-        let end = tokio::select! {
+        tokio::select! {
             end = follow::output(&client, wanted, output) => end?,
             () = interrupts.next() => {
                 if self.follow {
@@ -59,9 +58,6 @@ impl Logs {
                 return Ok(Exit::Interrupted);
             }
         };
-        if end.log.state == LogState::Partial {
-            output.note("the rest of the output is not here yet: its worker still has it");
-        }
         Ok(Exit::Done)
     }
 }

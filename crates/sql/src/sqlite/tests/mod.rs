@@ -200,7 +200,7 @@ pub(super) fn exited(step: &AttemptStep, grant: &Grant, code: u8, log: &[u8]) ->
         ending: Ending::Exited { status: ExitStatus::Code(code), at: grant.now.utc },
         callback: Some(running.callback),
         running: Some(running),
-        log: Some(LogPin { length: log.len() as u64, digest: Digest::of(Domain::Log, log) }),
+        log: Some(LogPin { length: log.len() as u64, digest: Digest::of(Domain::Log, log), cut: None, finished: true }),
         usage: None,
         body: Digest::of(Domain::Body, &[code]),
     }

@@ -728,7 +728,12 @@ impl World {
             ending,
             callback: launcher.callback,
             token: launcher.token.clone(),
-            log: ran.then_some(LogPin { length: directory.log, digest: Digest::of(Domain::Log, b"") }),
+            log: ran.then_some(LogPin {
+                length: directory.log,
+                digest: Digest::of(Domain::Log, b""),
+                cut: None,
+                finished: true,
+            }),
             usage: None,
         });
     }
