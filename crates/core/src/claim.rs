@@ -218,7 +218,8 @@ pub(crate) fn unclaim(run: &Run, attempt: &Attempt, lease: &Lease, state: LeaseS
     }
 }
 
-/// Whether an outcome proves that nothing of the user's ran.
+/// Whether an outcome proves that nothing of the user's ran. Superseded is only what nobody had claimed.
 pub fn nothing_ran(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Rejected { .. } | Outcome::NeverSpawned | Outcome::NotStarted(_))
+    use Outcome::{NeverSpawned, NotStarted, Rejected, Superseded};
+    matches!(outcome, Rejected { .. } | NeverSpawned | NotStarted(_) | Superseded)
 }

@@ -172,6 +172,7 @@ mod tests {
             (Lost, lost(), None, 10, Incomplete, Some(IncompleteReason::EndUnknown)),
             (Lost, lost(), Some(pin(None, true)), 10, Complete, None),
             (Cancelled, Outcome::NeverSpawned, None, 0, Complete, None),
+            (Cancelled, Outcome::Superseded, None, 0, Complete, None),
         ];
         for (state, outcome, log, received, expected, reason) in rows {
             let attempt = attempt(state, outcome, log);

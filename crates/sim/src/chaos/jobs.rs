@@ -83,9 +83,9 @@ impl Job {
     pub(crate) fn drawn(seed: u64, number: u64) -> Self {
         let mut seed = Seed::of(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let works_for = match seed.below(20) {
-            0..8 => seed.below(400),
-            8..14 => 1_000 + seed.below(3_000),
-            14..19 => 4_000 + seed.below(12_000),
+            0..10 => seed.below(400),
+            10..16 => 1_000 + seed.below(3_000),
+            16..19 => 4_000 + seed.below(12_000),
             _ => 28_000 + seed.below(8_000),
         };
         let kind = match seed.below(10) {
