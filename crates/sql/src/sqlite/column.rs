@@ -2,6 +2,7 @@
 //!
 //! Reading a value that its type would refuse is damage, never a default.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
 
 use leasehold_core::attempt::{AttemptState, Resolution};
@@ -27,6 +28,8 @@ use leasehold_core::session::SessionState;
 use leasehold_core::time::{LeaseInstant, Millis, UtcMillis};
 use leasehold_core::worker::WorkerState;
 use rusqlite::types::{ToSqlOutput, Value as Owned, ValueRef};
+
+use super::parsed::Parsed;
 
 /// The largest text of names and facts that is read back; what is written is bounded far below.
 const TEXTS_BYTES: usize = 1 << 20;
@@ -219,9 +222,13 @@ macro_rules! canonical {
     ($($kind:ty),+) => {$(
         impl Column for $kind {
             fn read(value: ValueRef<'_>) -> Result<Self, String> {
-                <$kind>::from_canonical_bytes(blob(value)?).map_err(|errors| match errors.first() {
-                    Some(error) => error.to_string(),
-                    None => "not canonical".to_owned(),
+                thread_local!(static PARSED: RefCell<Parsed<$kind>> = RefCell::default());
+                let bytes = blob(value)?;
+                PARSED.with_borrow_mut(|parsed| parsed.read(bytes, <$kind>::from_canonical_bytes)).map_err(|errors| {
+                    match errors.first() {
+                        Some(error) => error.to_string(),
+                        None => "not canonical".to_owned(),
+                    }
                 })
             }
             fn bind(&self) -> ToSqlOutput<'_> {

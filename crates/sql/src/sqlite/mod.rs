@@ -48,6 +48,7 @@ mod logs;
 mod migrate;
 mod open;
 mod outcome_text;
+mod parsed;
 mod queries;
 mod queue;
 mod readers;
