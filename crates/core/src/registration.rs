@@ -74,6 +74,15 @@ impl Default for Cadence {
     }
 }
 
+impl Cadence {
+    /// Beats this far apart, from [`limits::HEARTBEAT_INTERVAL_MIN`] to [`limits::HEARTBEAT_INTERVAL_MAX`]; a session
+    /// survives two that are lost, as with the default.
+    pub fn every(interval: Millis) -> Option<Self> {
+        let allowed = limits::HEARTBEAT_INTERVAL_MIN..=limits::HEARTBEAT_INTERVAL_MAX;
+        allowed.contains(&interval).then(|| Self { lease: interval.times(3), interval })
+    }
+}
+
 /// Decides a registration. `current` is the worker's current session; `known` says whether the server has
 /// accepted a registration of this session id before.
 pub fn register(

@@ -32,7 +32,7 @@ impl Composed {
 }
 
 /// Opens the store of a data directory and the installation in it, or makes both.
-pub(crate) async fn open(data: &DataDirectory) -> anyhow::Result<Composed> {
+pub(crate) async fn open(data: &DataDirectory, settings: Settings) -> anyhow::Result<Composed> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
     let store = match SqliteStore::open(data.database(), Options::new(Arc::clone(&clock))) {
@@ -56,6 +56,6 @@ pub(crate) async fn open(data: &DataDirectory) -> anyhow::Result<Composed> {
         .await
         .with_context(|| format!("cannot open the installation in {}", data.path().display()))?;
     data.write_ca_certificate(opened.keys.ca_certificate())?;
-    let control = ControlPlane::new(Arc::new(store.clone()), opened.keys, clock, entropy, Settings::default());
+    let control = ControlPlane::new(Arc::new(store.clone()), opened.keys, clock, entropy, settings);
     Ok(Composed { control, first_token: opened.first_token, store })
 }

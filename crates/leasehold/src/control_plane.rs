@@ -5,7 +5,9 @@ use std::path::Path;
 use std::sync::Arc;
 
 use anyhow::Context as _;
+use leasehold_control::Settings;
 use leasehold_core::crypto::ApiToken;
+use leasehold_core::registration::Cadence;
 use leasehold_server::{BindError, Bound, Server, ServerConfig, admin_socket_path};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
@@ -15,7 +17,7 @@ use crate::compose::{Composed, open};
 use crate::data_directory::DataDirectory;
 use crate::system::{SystemClock, SystemEntropy};
 
-/// Where a control plane is asked to listen.
+/// Where a control plane is asked to listen, and to whom how often.
 #[derive(Debug, Clone)]
 pub(crate) struct Listen {
     /// The operator API.
@@ -26,6 +28,8 @@ pub(crate) struct Listen {
     pub advertised: Option<String>,
     /// Whether a busy port gives way to one that is free.
     pub any_port: bool,
+    /// How often workers are asked to beat.
+    pub cadence: Cadence,
 }
 
 /// A control plane that answers.
@@ -48,7 +52,8 @@ pub(crate) async fn start(
     first_token: impl FnOnce(&DataDirectory, ApiToken) -> anyhow::Result<()>,
 ) -> anyhow::Result<Running> {
     let data = DataDirectory::prepare(data)?;
-    let mut composed = open(&data).await?;
+    let settings = Settings { cadence: listen.cadence, ..Settings::default() };
+    let mut composed = open(&data, settings).await?;
     let shown = composed.first_token.take().map_or(Ok(()), |token| first_token(&data, token));
     let bound = match shown {
         Ok(()) => bind(&composed, &data, listen).await,

@@ -27,6 +27,8 @@ pub struct Cluster {
     api_port: u16,
     ingress_port: u16,
     logs_everything: bool,
+    control_flags: Vec<String>,
+    control_variables: Vec<(String, String)>,
     directory: TempDir,
 }
 
@@ -39,6 +41,8 @@ pub struct Worker {
     slots: u16,
     namespace: Option<String>,
     logs_everything: bool,
+    program: PathBuf,
+    variables: Vec<(String, String)>,
     agent: Option<Running>,
 }
 
@@ -70,8 +74,9 @@ impl Worker {
     }
 
     fn command(&self) -> Command {
-        let mut command = machine::command_in(self.namespace.as_deref(), binaries::leasehold_worker());
+        let mut command = machine::command_in(self.namespace.as_deref(), &self.program);
         command
+            .envs(self.variables.iter().map(|(name, value)| (name, value)))
             .env("LEASEHOLD_WORKER_STATE_DIR", &self.state)
             .env("LEASEHOLD_WORKER_ALLOW_ROOT", "1")
             .env("LEASEHOLD_WORKER_SLOTS", self.slots.to_string());
@@ -118,12 +123,47 @@ impl Cluster {
         Self::prepare_on("127.0.0.1")
     }
 
-    fn prepare_on(host: &str) -> Result<Self> {
+    /// The same on one address of this host.
+    pub fn prepare_on(host: &str) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("leasehold-").tempdir()?;
         let (api_port, ingress_port) = two_free_ports(host)?;
         let host = host.to_owned();
-        let logs_everything = false;
-        Ok(Self { control: None, workers: Vec::new(), host, api_port, ingress_port, logs_everything, directory })
+        Ok(Self {
+            control: None,
+            workers: Vec::new(),
+            host,
+            api_port,
+            ingress_port,
+            logs_everything: false,
+            control_flags: Vec::new(),
+            control_variables: Vec::new(),
+            directory,
+        })
+    }
+
+    /// Every start of the control plane from now on has these flags of `serve`, too.
+    pub fn control_flags(&mut self, flags: &[&str]) {
+        self.control_flags.extend(flags.iter().map(|flag| (*flag).to_owned()));
+    }
+
+    /// Every start of the control plane from now on has these variables, too.
+    pub fn control_variables(&mut self, variables: impl IntoIterator<Item = (String, String)>) {
+        self.control_variables.extend(variables);
+    }
+
+    /// Every start of this worker's agent from now on has this variable, too.
+    pub fn worker_variable(&mut self, index: usize, name: &str, value: &str) {
+        self.workers[index].variables.push((name.to_owned(), value.to_owned()));
+    }
+
+    /// Every start of this worker's agent from now on is on another machine; it keeps its state directory.
+    pub fn move_worker(&mut self, index: usize, machine: &Machine) {
+        self.workers[index].namespace = Some(machine.namespace().to_owned());
+    }
+
+    /// Every start of this worker's agent from now on is of this file.
+    pub fn worker_program(&mut self, index: usize, program: &Path) {
+        program.clone_into(&mut self.workers[index].program);
     }
 
     /// What is started from now on logs all that it can.
@@ -222,7 +262,8 @@ impl Cluster {
     pub fn start_control(&mut self) -> Result<()> {
         let data = self.data();
         let mut command = self.leasehold();
-        command.arg("serve").arg("--data").arg(&data).args(self.listen_flags());
+        command.arg("serve").arg("--data").arg(&data).args(self.listen_flags()).args(&self.control_flags);
+        command.envs(self.control_variables.iter().map(|(name, value)| (name, value)));
         if self.logs_everything {
             command.env("LEASEHOLD_LOG", "trace");
         }
@@ -271,6 +312,8 @@ impl Cluster {
             slots: options.slots,
             namespace: options.machine.map(|machine| machine.namespace().to_owned()),
             logs_everything: self.logs_everything,
+            program: binaries::leasehold_worker().to_owned(),
+            variables: Vec::new(),
             agent: None,
         };
         process::run(worker.command().args(arguments))?.expect_code(0);

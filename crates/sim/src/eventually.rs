@@ -15,14 +15,19 @@ const BETWEEN_LOOKS: Duration = Duration::from_millis(20);
 /// Looks until the answer is there; fails with what was awaited and what was seen last.
 ///
 /// `look` answers `Ok(value)` when the fact holds, `Err(sight)` with what it saw instead.
+pub fn eventually<T>(awaited: &str, look: impl FnMut() -> Result<T, String>) -> Result<T> {
+    within(PATIENCE, awaited, look)
+}
+
+/// Looks until the answer is there, for no longer than the product promises that it takes.
 #[expect(clippy::disallowed_methods, reason = "the pause between two looks, and the end of patience")]
-pub fn eventually<T>(awaited: &str, mut look: impl FnMut() -> Result<T, String>) -> Result<T> {
+pub fn within<T>(span: Duration, awaited: &str, mut look: impl FnMut() -> Result<T, String>) -> Result<T> {
     let begin = Instant::now();
     loop {
         match look() {
             Ok(fact) => return Ok(fact),
-            Err(sight) if begin.elapsed() > PATIENCE => {
-                bail!("waited {} s for {awaited}; last seen: {sight}", PATIENCE.as_secs())
+            Err(sight) if begin.elapsed() > span => {
+                bail!("waited {} s for {awaited}; last seen: {sight}", span.as_secs())
             }
             Err(_) => std::thread::sleep(BETWEEN_LOOKS),
         }

@@ -5,6 +5,9 @@ use std::path::PathBuf;
 
 use clap::Args;
 use leasehold_core::crypto::ApiToken;
+use leasehold_core::limits::{HEARTBEAT_INTERVAL_MAX, HEARTBEAT_INTERVAL_MIN};
+use leasehold_core::registration::Cadence;
+use leasehold_core::time::{DurationError, Millis};
 use leasehold_server::{API_PORT, INGRESS_PORT};
 
 use crate::control_plane::{self, Listen};
@@ -51,6 +54,10 @@ pub(crate) struct Serve {
     #[arg(long, env = "LEASEHOLD_DATA", value_name = "DIR", default_value = DATA_DIRECTORY)]
     data: PathBuf,
 
+    /// How often workers report, from 5s to 5m; a session ends after three times this without a word
+    #[arg(long, env = "LEASEHOLD_HEARTBEAT", value_name = "DURATION", default_value = "15s", value_parser = cadence)]
+    heartbeat: Cadence,
+
     #[arg(long, env = "LEASEHOLD_LOG_FORMAT", value_enum, default_value_t, value_name = "FORMAT")]
     #[arg(help = "The form of log lines on stderr; LEASEHOLD_LOG chooses which, such as debug")]
     log_format: LogFormat,
@@ -61,8 +68,13 @@ impl Serve {
         logging::start(self.log_format, "info");
         system::raise_open_files();
         let mut interrupts = Interrupts::listen()?;
-        let listen =
-            Listen { api: self.listen, ingress: self.worker_listen, advertised: self.advertise, any_port: false };
+        let listen = Listen {
+            api: self.listen,
+            ingress: self.worker_listen,
+            advertised: self.advertise,
+            any_port: false,
+            cadence: self.heartbeat,
+        };
         let starting = control_plane::start(&self.data, &listen, |_, token| {
             show_first_token(&token);
             Ok(())
@@ -85,7 +97,28 @@ impl Serve {
     }
 }
 
+/// The cadence of a heartbeat as it was typed.
+fn cadence(text: &str) -> Result<Cadence, String> {
+    let interval: Millis = text.parse().map_err(|error: DurationError| error.to_string())?;
+    Cadence::every(interval)
+        .ok_or_else(|| format!("{interval} is not between {HEARTBEAT_INTERVAL_MIN} and {HEARTBEAT_INTERVAL_MAX}"))
+}
+
 /// The one time that the first admin token is shown. Never through the log, which is kept.
 pub(crate) fn show_first_token(token: &ApiToken) {
     eprintln!("first admin token, shown this once (LEASEHOLD_TOKEN): {}", token.reveal());
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_heartbeat_is_held_to_its_bounds_and_a_session_survives_two_that_are_lost() {
+        let beaten = cadence("5s").unwrap();
+        assert_eq!((beaten.interval, beaten.lease), (Millis::from_secs(5), Millis::from_secs(15)));
+        assert_eq!(cadence("15s").unwrap(), Cadence::default());
+        assert!(cadence("4s").unwrap_err().contains("between 5s and 5m"));
+        assert!(cadence("5").unwrap_err().contains("duration"));
+    }
 }

@@ -12,6 +12,7 @@ use clap::Args;
 use leasehold_core::canonical::Value;
 use leasehold_core::id::ProjectName;
 use leasehold_core::placement::{Placement, Requirements};
+use leasehold_core::registration::Cadence;
 use leasehold_core::revision::Revision;
 use leasehold_wire::api::cancel::{CancelAnswer, CancelRun};
 use leasehold_wire::api::route;
@@ -143,6 +144,7 @@ impl Up {
             ingress: self.worker_listen.unwrap_or(INGRESS),
             advertised: self.advertise.clone(),
             any_port: !named && !self.command.is_empty(),
+            cadence: Cadence::default(),
         };
         let starting = control_plane::start(&self.data, &listen, |data, token| {
             output.note(&format!("made {}", data.path().display()));

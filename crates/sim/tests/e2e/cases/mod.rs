@@ -5,6 +5,13 @@
 //! them finds is fixed as a kind.
 
 mod claim_against_cancel;
+mod claim_answer_lost;
+mod cloned_state;
+mod control_clock_steps;
+mod control_plane_killed;
+mod cut_off_while_running;
+mod end_during_an_outage;
+mod restarts;
 
 use anyhow::{Result, bail};
 use leasehold_sim::cluster::Cluster;
@@ -35,4 +42,19 @@ fn claim_unread(cluster: &Cluster, worker: usize, run: &[&str]) -> Result<String
         cluster.wait_for_state(&run, "succeeded")?;
     }
     bail!("no pull was ever open")
+}
+
+/// The id of a worker's session; empty before its first.
+fn session(cluster: &Cluster, worker: usize) -> String {
+    let told = cluster.json(&["worker", "get", &cluster.worker(worker).name]);
+    told["session"]["id"].as_str().unwrap_or_default().to_owned()
+}
+
+/// Waits until a worker has a live session, and another one than `before`.
+fn wait_for_another_session(cluster: &Cluster, worker: usize, before: &str) -> Result<()> {
+    eventually("another session", || {
+        let told = cluster.json(&["worker", "get", &cluster.worker(worker).name]);
+        let another = told["session"]["id"].as_str().is_some_and(|id| id != before);
+        if another && told["status"] == "online" { Ok(()) } else { Err(told.to_string()) }
+    })
 }
