@@ -13,6 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::eventually::eventually;
 use crate::machine::ip;
+use crate::wall_clock::WallClock;
 
 /// The control plane's address, the same on every wire.
 pub(crate) const CONTROL_ADDRESS: &str = "10.214.0.1";
@@ -24,6 +25,7 @@ pub(crate) struct Host {
     namespace: String,
     /// The number in `/proc/<pid>/ns/net` of everything that runs here.
     inode: String,
+    clock: WallClock,
     directory: PathBuf,
     boots: u32,
 }
@@ -43,14 +45,11 @@ impl Host {
         ip(&format!("-n {namespace} link set lo up"))?;
         let link = format!("/run/netns/{namespace}");
         let inode = format!("net:[{}]", std::os::unix::fs::MetadataExt::ino(&fs::metadata(&link).context(link)?));
-        let mut host = Self { name: name.to_owned(), namespace, inode, directory: directory.to_owned(), boots: 0 };
-        host.set_clock(0)?;
+        let clock = WallClock::new(directory.join(format!("{name}-clock")))?;
+        let mut host =
+            Self { name: name.to_owned(), namespace, inode, clock, directory: directory.to_owned(), boots: 0 };
         host.new_boot()?;
         Ok(host)
-    }
-
-    fn file(&self, what: &str) -> PathBuf {
-        self.directory.join(format!("{}-{what}", self.name))
     }
 
     /// What starts from now on is of another boot.
@@ -63,30 +62,28 @@ impl Host {
     }
 
     fn boot_id(&self) -> PathBuf {
-        self.file(&format!("boot-{}", self.boots))
+        self.directory.join(format!("{}-boot-{}", self.name, self.boots))
     }
 
     /// Lets the wall clock of every process of this machine be so many seconds beside the truth.
     pub(crate) fn set_clock(&self, seconds: i64) -> Result<()> {
-        // In one step, or a reader meets an empty file.
-        let (new, file) = (self.file("clock.new"), self.file("clock"));
-        fs::write(&new, format!("{seconds:+}\n"))?;
-        rename(&new, &file)
+        self.clock.step(seconds)
     }
 
     /// A command on this machine, in its present boot, with its own wall clock.
-    pub(crate) fn command(&self, program: &Path) -> Result<Command> {
-        // The mounts are seen by this process and its children only, and go with the last of them. The preloaded library
-        // counts its processes in /dev/shm, and what is killed leaves its count there.
+    pub(crate) fn command(&self, program: &Path) -> Command {
+        // The mounts are seen by this process and its children only, and go with the last of them. What makes the clock
+        // jump counts its processes in /dev/shm, and whoever is killed leaves his count there.
         let script = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && mount -t tmpfs tmpfs /dev/shm && \
-                      export LD_PRELOAD=\"$1\" && shift && exec \"$@\"";
+                      export LD_PRELOAD=\"$CLOCK\" && exec \"$@\"";
         let mut command = Command::new("ip");
-        command.args(["netns", "exec", &self.namespace, "sh", "-c", script]);
-        command.arg(self.boot_id()).arg(faketime()?).arg(program);
-        command.env("FAKETIME_TIMESTAMP_FILE", self.file("clock")).env("FAKETIME_NO_CACHE", "1");
-        // The boot-time clock judges leases: it stays the kernel's. So do the times of files.
-        command.env("FAKETIME_DONT_FAKE_MONOTONIC", "1").env("NO_FAKE_STAT", "1");
-        Ok(command)
+        command.args(["netns", "exec", &self.namespace, "sh", "-c", script]).arg(self.boot_id()).arg(program);
+        for (name, value) in self.clock.variables() {
+            command.env(if name == "LD_PRELOAD" { "CLOCK".to_owned() } else { name }, value);
+        }
+        // The times of files stay true.
+        command.env("NO_FAKE_STAT", "1");
+        command
     }
 
     /// Everything that runs here.
@@ -132,22 +129,6 @@ impl Drop for Host {
 pub(crate) fn signal(pid: u32, signal: Signal) -> bool {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw);
     pid.is_some_and(|pid| kill_process(pid, signal).is_ok())
-}
-
-#[expect(clippy::disallowed_methods, reason = "a file of the harness, read by a preloaded library; nothing to sync")]
-fn rename(from: &Path, to: &Path) -> Result<()> {
-    Ok(fs::rename(from, to)?)
-}
-
-/// The library that makes wall clocks jump.
-fn faketime() -> Result<PathBuf> {
-    let name = "libfaketimeMT.so.1";
-    let mut places = vec![PathBuf::from("/usr/lib/faketime"), PathBuf::from("/usr/lib64/faketime")];
-    if let Ok(entries) = fs::read_dir("/usr/lib") {
-        places.extend(entries.flatten().map(|entry| entry.path().join("faketime")));
-    }
-    let found = places.into_iter().map(|place| place.join(name)).find(|path| path.is_file());
-    found.with_context(|| format!("there is no {name}: `cargo xtask environment` installs it"))
 }
 
 /// The wire between a worker's machine and the control plane's.

@@ -84,9 +84,10 @@ impl Job {
         let mut seed = Seed::of(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let works_for = match seed.below(20) {
             0..10 => seed.below(400),
-            10..16 => 1_000 + seed.below(3_000),
-            16..19 => 4_000 + seed.below(12_000),
-            _ => 28_000 + seed.below(8_000),
+            10..15 => 1_000 + seed.below(3_000),
+            15..18 => 4_000 + seed.below(12_000),
+            // Longer than a lease, so that some are lost while they live.
+            _ => 30_000 + seed.below(15_000),
         };
         let kind = match seed.below(10) {
             0..6 => Kind::Plain,

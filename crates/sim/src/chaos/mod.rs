@@ -13,6 +13,7 @@ mod jobs;
 mod load;
 mod plan;
 mod run;
+mod secrets;
 mod service;
 mod world;
 

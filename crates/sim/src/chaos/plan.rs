@@ -34,7 +34,7 @@ pub(crate) fn drawn(seed: u64, faults: u32, workers: usize, millis: u64) -> Vec<
     for number in 0..u64::from(faults) {
         let mut at = number * step + seed.below(step.max(1));
         let planned = loop {
-            let (fault, lasts) = fault(&mut seed, workers);
+            let (fault, lasts) = fault(&mut seed, number, workers);
             // The last long faults end with the run.
             let until = (at + lasts).min(at.max(millis));
             let parts = fault.parts();
@@ -53,8 +53,15 @@ pub(crate) fn drawn(seed: u64, faults: u32, workers: usize, millis: u64) -> Vec<
     plan
 }
 
-fn fault(seed: &mut Seed, workers: usize) -> (Fault, u64) {
+fn fault(seed: &mut Seed, number: u64, workers: usize) -> (Fault, u64) {
     let worker = usize::try_from(seed.below(workers as u64)).unwrap_or(0);
+    // Early in every plan, leases are lost while jobs live: nothing else tries what a launcher does alone.
+    match number {
+        4 => return (Fault::FreezeAgent(worker), long(seed)),
+        8 => return (Fault::Cut(worker, Way::Both), long(seed)),
+        12 => return (Fault::KillAgent(worker), long(seed)),
+        _ => {}
+    }
     let way = match seed.below(3) {
         0 => Way::Out,
         1 => Way::In,
@@ -84,8 +91,13 @@ fn outage(seed: &mut Seed) -> u64 {
     match seed.below(12) {
         0..7 => seed.below(1_500),
         7..11 => 1_500 + seed.below(8_000),
-        _ => 24_000 + seed.below(20_000),
+        _ => long(seed),
     }
+}
+
+/// Longer than a lease and what follows it.
+fn long(seed: &mut Seed) -> u64 {
+    29_000 + seed.below(14_000)
 }
 
 /// Of the one control plane that everybody needs.

@@ -160,6 +160,7 @@ fn happen(world: &mut World, plan: &[Planned], over: &AtomicBool) -> Result<Vec<
                 one.until = boot_millis();
             }
         } else {
+            world.gather_secrets();
             let one = world.begin(place, fault).with_context(|| format!("cannot begin: {}", plan[place]))?;
             happened.insert(place, one);
         }
@@ -229,36 +230,8 @@ fn collect(
         audit: audit.iter().map(|row| format!("{} {} {}", row["action"], row["subject"], row["facts"])).collect(),
         left,
         contradictions: database::contradictions(&world.data())?,
-        leaks: leaks(&world)?,
+        leaks: world.leaks()?,
     })
-}
-
-/// The first admin token is shown once: whatever else holds it, or anything else that is a token, is a leak.
-fn leaks(world: &World) -> Result<Vec<String>> {
-    let logs = world.logs()?;
-    let shown = logs.iter().flat_map(|(_, bytes)| lines_of(bytes));
-    let line = shown.into_iter().find(|line| line.contains("token")).context("no admin token was shown")?;
-    let token = line.split_whitespace().next_back().context("the line of the token is empty")?.to_owned();
-    let mut found = Vec::new();
-    for (file, bytes) in &logs {
-        let times = lines_of(bytes).into_iter().filter(|line| line.contains(&token)).count();
-        let allowed = usize::from(file.ends_with("control.log"));
-        if times > allowed {
-            found.push(format!("the admin token stands {times} times in {file}"));
-        }
-    }
-    for entry in std::fs::read_dir(world.data())? {
-        let path = entry?.path();
-        let bytes = std::fs::read(&path).unwrap_or_default();
-        if bytes.windows(token.len()).any(|window| window == token.as_bytes()) {
-            found.push(format!("the admin token stands in {}", path.display()));
-        }
-    }
-    Ok(found)
-}
-
-fn lines_of(bytes: &[u8]) -> Vec<String> {
-    String::from_utf8_lossy(bytes).lines().map(str::to_owned).collect()
 }
 
 /// Counts per fault and per outcome, as a table that fits a report.

@@ -11,6 +11,7 @@ use super::boot_millis;
 use super::fault::{Fault, Way, worker_name};
 use super::history::Happened;
 use super::host::{CONTROL_ADDRESS, Host, Process, Wire, signal};
+use super::secrets::{Secrets, files_under};
 use super::service::Service;
 use crate::eventually::eventually;
 use crate::{binaries, process};
@@ -40,6 +41,7 @@ pub(crate) struct World {
     frozen: BTreeMap<usize, u32>,
     /// What ended although nobody had told it to.
     pub(crate) ends: Vec<String>,
+    secrets: Secrets,
 }
 
 impl World {
@@ -48,8 +50,15 @@ impl World {
         let control_host = Host::create("control", directory)?;
         Wire::name_control(&control_host)?;
         let control = Service::new("the control plane", directory.join("control.log"));
-        let (directory, frozen, ends) = (directory.to_owned(), BTreeMap::new(), Vec::new());
-        let mut world = Self { workers: Vec::new(), control, control_host, directory, frozen, ends };
+        let mut world = Self {
+            workers: Vec::new(),
+            control,
+            control_host,
+            directory: directory.to_owned(),
+            frozen: BTreeMap::new(),
+            ends: Vec::new(),
+            secrets: Secrets::default(),
+        };
         world.start_control()?;
         let socket = world.data().join("admin.sock");
         eventually("the admin socket", || {
@@ -79,13 +88,13 @@ impl World {
         let words: Vec<&str> = line.expect_code(0).answer().split_whitespace().collect();
         let arguments = words.strip_prefix(&["leasehold-worker"]).context("no line to paste")?.to_vec();
         let joined = Worker { agent, wire, host, state, slots };
-        process::run(joined.command()?.args(arguments))?.expect_code(0);
+        process::run(joined.command().args(arguments))?.expect_code(0);
         self.workers.push(joined);
         Ok(())
     }
 
     fn start_control(&mut self) -> Result<()> {
-        let mut command = self.control_host.command(binaries::leasehold())?;
+        let mut command = self.control_host.command(binaries::leasehold());
         command.arg("serve").arg("--data").arg(self.data());
         command.args(["--listen", "127.0.0.1:7440", "--worker-listen", "0.0.0.0:7443"]);
         command.args(["--advertise", CONTROL_ADDRESS]);
@@ -94,7 +103,7 @@ impl World {
 
     fn start_agent(&mut self, worker: usize) -> Result<()> {
         let worker = &mut self.workers[worker];
-        let mut command = worker.command()?;
+        let mut command = worker.command();
         command.arg("run");
         worker.agent.start(command)
     }
@@ -217,17 +226,29 @@ impl World {
         Ok(running.map(|(host, process)| format!("{host}: process {} {}", process.pid, process.command)).collect())
     }
 
-    /// What every process of the product wrote to its log, by its name.
-    pub(crate) fn logs(&self) -> Result<Vec<(String, Vec<u8>)>> {
-        let mut logs = Vec::new();
+    /// Takes note of the tokens that the workers hold now.
+    pub(crate) fn gather_secrets(&mut self) {
+        for worker in &self.workers {
+            self.secrets.gather(&worker.state);
+        }
+    }
+
+    /// Every token that stands in the control plane's data or in a log: the first admin token alone is shown, once.
+    pub(crate) fn leaks(&mut self) -> Result<Vec<String>> {
+        let log = self.directory.join("control.log");
+        let text = String::from_utf8_lossy(&std::fs::read(&log)?).into_owned();
+        let shown = text.lines().find(|line| line.contains("admin token")).context("no admin token was shown")?;
+        let shown = shown.split_whitespace().next_back().unwrap_or_default();
+        self.secrets.add(shown);
+        ensure!(self.secrets.len() > self.workers.len(), "no token was ever seen");
+        let mut files = files_under(&self.data())?;
         for entry in std::fs::read_dir(&self.directory)? {
             let path = entry?.path();
             if path.extension().is_some_and(|extension| extension == "log") {
-                logs.push((path.display().to_string(), std::fs::read(&path)?));
+                files.push(path);
             }
         }
-        ensure!(logs.len() > self.workers.len(), "the logs are gone");
-        Ok(logs)
+        self.secrets.leaks(&files, |file, token| usize::from(file == log && token == shown))
     }
 }
 
@@ -240,14 +261,14 @@ fn wait_for_end(service: &mut Service) -> Result<Option<String>> {
 }
 
 impl Worker {
-    fn command(&self) -> Result<Command> {
-        let mut command = self.host.command(binaries::leasehold_worker())?;
+    fn command(&self) -> Command {
+        let mut command = self.host.command(binaries::leasehold_worker());
         command
             .env("LEASEHOLD_WORKER_STATE_DIR", &self.state)
             .env("LEASEHOLD_WORKER_ALLOW_ROOT", "1")
             .env("LEASEHOLD_WORKER_SLOTS", self.slots.to_string())
             .env("LEASEHOLD_WORKER_LOG_LEVEL", "debug");
-        Ok(command)
+        command
     }
 
     /// One of its launchers, if it has any.
