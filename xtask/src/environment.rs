@@ -80,6 +80,23 @@ const TOOLS: &[Tool] = &[
         apk: "curl",
         pacman: "curl",
     },
+    Tool {
+        program: "unshare",
+        used_by: "a reboot, a boot id of its own",
+        apt: "util-linux",
+        dnf: "util-linux",
+        apk: "util-linux",
+        pacman: "util-linux",
+    },
+    Tool {
+        program: "systemd-analyze",
+        used_by: "the unit files",
+        apt: "systemd",
+        dnf: "systemd",
+        // Alpine has none; the one test that wants it says so.
+        apk: "",
+        pacman: "systemd",
+    },
 ];
 
 /// A package manager we know how to drive without a question asked.
@@ -149,7 +166,7 @@ impl PackageManager {
 /// Says what is missing; fails when something is.
 pub(crate) fn check() -> Result<()> {
     let directories = search_path();
-    let missing = missing(TOOLS, &|program| find(program, &directories).is_some());
+    let missing = missing(&wanted(manager(&directories)), &|program| find(program, &directories).is_some());
     if missing.is_empty() {
         println!("nothing is missing: {}", TOOLS.iter().map(|tool| tool.program).collect::<Vec<_>>().join(", "));
         return Ok(());
@@ -160,7 +177,7 @@ pub(crate) fn check() -> Result<()> {
 /// Installs what is missing when this is root, and fails with the command to run when it is not.
 pub(crate) fn prepare() -> Result<()> {
     let directories = search_path();
-    let missing = missing(TOOLS, &|program| find(program, &directories).is_some());
+    let missing = missing(&wanted(manager(&directories)), &|program| find(program, &directories).is_some());
     if missing.is_empty() {
         return check();
     }
@@ -172,6 +189,12 @@ pub(crate) fn prepare() -> Result<()> {
         checkout::run(Command::new(program).args(arguments).env("DEBIAN_FRONTEND", "noninteractive"))?;
     }
     check()
+}
+
+/// The tools that this machine can have: a package manager without a package for one does without.
+fn wanted(manager: Option<PackageManager>) -> Vec<Tool> {
+    let has = |tool: &&Tool| manager.is_none_or(|manager| !manager.package(tool).is_empty());
+    TOOLS.iter().filter(has).copied().collect()
 }
 
 fn missing(tools: &[Tool], is_here: &dyn Fn(&str) -> bool) -> Vec<Tool> {
@@ -241,6 +264,14 @@ mod tests {
         );
         assert_eq!(lines(PackageManager::Dnf), ["dnf install -y python3 iproute"]);
         assert_eq!(lines(PackageManager::Pacman), ["pacman -Sy", "pacman -S --noconfirm python iproute2"]);
+    }
+
+    #[test]
+    fn what_a_machine_cannot_have_is_not_asked_for() {
+        let names = |manager| wanted(manager).iter().map(|tool| tool.program).collect::<Vec<_>>();
+        assert!(names(Some(PackageManager::Apt)).contains(&"systemd-analyze"));
+        assert!(!names(Some(PackageManager::Apk)).contains(&"systemd-analyze"));
+        assert_eq!(names(None).len(), TOOLS.len());
     }
 
     #[test]

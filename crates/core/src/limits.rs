@@ -90,8 +90,10 @@ pub const MACHINERY_RETRIES: u32 = 3;
 pub const BACKOFF_MAX: Millis = Millis::from_secs(60);
 /// How long a worker's drain may take unless configured.
 pub const DRAIN_TIMEOUT: Millis = Millis::from_secs(10 * 60);
-/// How long the control plane's own drain may take.
+/// How long the control plane's own drain may take, from the signal to the exit.
 pub const CONTROL_DRAIN: Millis = Millis::from_secs(10);
+/// How much of it requests have that are being answered; what is left closes the store.
+pub const CONTROL_DRAIN_REQUESTS: Millis = Millis::from_secs(7);
 
 // Dispatch.
 

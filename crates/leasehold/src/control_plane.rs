@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 use crate::advertise;
 use crate::compose::{Composed, open};
 use crate::data_directory::DataDirectory;
+use crate::interrupt::Interrupts;
 use crate::system::{SystemClock, SystemEntropy};
 
 /// Where a control plane is asked to listen, and to whom how often.
@@ -118,7 +119,16 @@ impl Running {
         }
     }
 
-    /// Drains and closes: requests finish, then the store is closed.
+    /// Drains and closes, unless a further signal comes meanwhile: whoever sends it wants an end at once, as a crash would
+    /// make one. Whether it stopped in order.
+    pub(crate) async fn stop_unless(self, interrupts: &mut Interrupts) -> anyhow::Result<bool> {
+        tokio::select! {
+            stopped = self.stop() => stopped.map(|()| true),
+            () = interrupts.next() => Ok(false),
+        }
+    }
+
+    /// Drains and closes: requests finish, then the store is closed; within [`leasehold_core::limits::CONTROL_DRAIN`].
     pub(crate) async fn stop(mut self) -> anyhow::Result<()> {
         self.shutdown.send_replace(true);
         let mut stopped = Ok(());

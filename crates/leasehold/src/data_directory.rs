@@ -119,10 +119,13 @@ impl DataDirectory {
     }
 
     /// Leaves the first admin token in a file, for a caller who wants to see nothing of ours.
-    pub(crate) fn keep_first_token(&self, token: &ApiToken) -> Result<(), DataError> {
+    pub(crate) fn keep_first_token(&self, token: &ApiToken) -> Result<PathBuf, DataError> {
         let path = self.path.join("first-admin-token");
         let text = Zeroizing::new(format!("{}\n", *Zeroizing::new(token.reveal())));
-        self.write_private(&path, text.as_bytes()).map_err(|source| DataError::Unusable { path, source })
+        match self.write_private(&path, text.as_bytes()) {
+            Ok(()) => Ok(path),
+            Err(source) => Err(DataError::Unusable { path, source }),
+        }
     }
 
     /// A whole file or none: written beside its place, synced, then put there.

@@ -24,6 +24,7 @@ mod run_page;
 mod run_request;
 #[cfg(test)]
 mod scripted_server;
+mod service_manager;
 mod spec;
 mod sse;
 mod system;

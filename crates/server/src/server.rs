@@ -70,7 +70,7 @@ impl Server {
     }
 
     /// Answers until `shutdown` is ready; then stops accepting, finishes what is being answered, and returns, at the
-    /// latest after [`leasehold_core::limits::CONTROL_DRAIN`].
+    /// latest after [`leasehold_core::limits::CONTROL_DRAIN_REQUESTS`].
     ///
     /// Open pulls and followers end when the control plane drains: give [`ControlPlane::run`] the same signal.
     pub async fn run(self, shutdown: impl Future<Output = ()>) {

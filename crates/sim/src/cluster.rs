@@ -336,6 +336,18 @@ impl Cluster {
         Ok(())
     }
 
+    /// What starts the agent of a worker, for a test that adds to it. Hand the process over with [`Cluster::adopt_agent`].
+    pub fn agent_command(&self, index: usize) -> Command {
+        let mut command = self.workers[index].command();
+        command.arg("run");
+        command
+    }
+
+    /// From now on this process is the agent of a worker.
+    pub fn adopt_agent(&mut self, index: usize, agent: Running) {
+        self.workers[index].agent = Some(agent);
+    }
+
     /// Starts a second agent of a worker, on another state directory.
     pub fn start_copy(&self, index: usize, state: &Path) -> Result<Running> {
         let worker = &self.workers[index];
@@ -344,14 +356,18 @@ impl Cluster {
 
     /// Starts the agent of a worker and waits until the control plane sees its session.
     pub fn start_agent(&mut self, index: usize) -> Result<()> {
-        let mut agent = Running::start(self.workers[index].command().arg("run"))?;
         let name = self.workers[index].name.clone();
+        let session = || self.json(&["worker", "get", &name])["session"].clone();
+        // The session of an earlier life may still be live.
+        let earlier = session()["generation"].as_u64();
+        let mut agent = Running::start(self.workers[index].command().arg("run"))?;
         let online = eventually(&format!("worker {name} to have a live session"), || {
             if !agent.is_running() {
                 return Ok(false);
             }
-            let state = self.session_state(&name);
-            if state == "active" { Ok(true) } else { Err(state) }
+            let session = session();
+            let is_new = session["generation"].as_u64() > earlier;
+            if is_new && session["state"] == "active" { Ok(true) } else { Err(session.to_string()) }
         })?;
         if !online {
             bail!("the agent of {name} ended at once:\n{}", agent.written(Stream::Stderr));
@@ -393,6 +409,16 @@ impl Cluster {
     /// Sends a signal to the control plane.
     pub fn signal_control(&self, signal: Signal) -> Result<()> {
         self.control.as_ref().context("the control plane does not run")?.signal(signal)
+    }
+
+    /// Waits until the control plane has written this on standard error.
+    pub fn wait_for_control_text(&mut self, text: &str) -> Result<String> {
+        self.control.as_mut().context("the control plane does not run")?.wait_for_text(Stream::Stderr, text)
+    }
+
+    /// Waits until a control plane that was told to go has gone.
+    pub fn wait_for_control_end(&mut self) -> Result<Ended> {
+        self.control.take().context("the control plane does not run")?.wait()
     }
 
     /// Sends a signal to an agent.

@@ -19,5 +19,6 @@ pub mod processes;
 pub mod proxy;
 pub mod request;
 pub mod seed;
+pub mod service_manager;
 pub mod story;
 pub mod wall_clock;

@@ -2,8 +2,10 @@
 //!
 //! (See [`crate::fault`]; a wall holds that nothing else spawns or executes.)
 
+use std::ffi::{CString, OsStr};
 use std::io;
-use std::os::unix::process::CommandExt;
+use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::process::{Child, Command};
 
 use crate::fault::steps::{AGENT_EXEC, LAUNCHER_SPAWN, Step};
@@ -21,10 +23,17 @@ pub(crate) fn spawn(step: Step, command: &mut Command) -> io::Result<Child> {
     around(step, || command.spawn())
 }
 
-/// Becomes another program; an error says why not.
-pub(crate) fn exec(command: &mut Command) -> io::Error {
-    match fault::reach(AGENT_EXEC, Side::Before) {
-        Ok(()) => command.exec(),
-        Err(error) => error,
+/// Becomes another program, with this process's environment and signal mask; an error says why not. Not through the
+/// standard library's way, which hands a file that is no program to a shell.
+pub(crate) fn exec(program: &Path, arguments: &[&OsStr]) -> io::Error {
+    let text = |text: &OsStr| CString::new(text.as_bytes());
+    let line = std::iter::once(program.as_os_str()).chain(arguments.iter().copied()).map(text);
+    match (text(program.as_os_str()), line.collect::<Result<Vec<_>, _>>(), fault::reach(AGENT_EXEC, Side::Before)) {
+        (Ok(program), Ok(line), Ok(())) => match nix::unistd::execv(&program, &line) {
+            Ok(never) => match never {},
+            Err(errno) => errno.into(),
+        },
+        (.., Err(error)) => error,
+        (Err(error), ..) | (_, Err(error), _) => error.into(),
     }
 }

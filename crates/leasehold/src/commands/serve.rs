@@ -14,6 +14,7 @@ use crate::control_plane::{self, Listen};
 use crate::exit::Exit;
 use crate::interrupt::Interrupts;
 use crate::logging::{self, LogFormat};
+use crate::service_manager;
 use crate::system;
 use crate::target::DATA_DIRECTORY;
 
@@ -24,10 +25,11 @@ Examples:
   leasehold serve --worker-listen 0.0.0.0:7443 --advertise control.example --log-format json
 
 The API speaks plain HTTP on loopback and TLS everywhere else; remote command lines need ca.pem
-from the data directory. SIGTERM and Ctrl-C finish what is being answered, within 10 s.
+from the data directory. SIGTERM and Ctrl-C finish what is being answered, within 10 s; a second
+one ends at once, which loses nothing that was answered. As a service: deploy/systemd/leasehold.service.
 
 Exit codes:
-  0 stopped in order · 1 it could not start";
+  0 stopped in order · 1 it could not start · 130 ended at once";
 
 /// The default address of the operator API.
 pub(crate) const API: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), API_PORT);
@@ -75,7 +77,12 @@ impl Serve {
             any_port: false,
             cadence: self.heartbeat,
         };
-        let starting = control_plane::start(&self.data, &listen, |_, token| {
+        let starting = control_plane::start(&self.data, &listen, |data, token| {
+            if service_manager::keeps_stderr() {
+                let path = data.keep_first_token(&token)?;
+                tracing::info!("the first admin token is in {}: keep it elsewhere and remove the file", path.display());
+                return Ok(());
+            }
             show_first_token(&token);
             Ok(())
         });
@@ -87,13 +94,18 @@ impl Serve {
             version = env!("CARGO_PKG_VERSION"),
             "the control plane is up"
         );
+        service_manager::ready();
         tokio::select! {
             () = interrupts.next() => {}
             error = running.failed() => return Err(error),
         }
-        running.stop().await?;
-        tracing::info!("stopped");
-        Ok(Exit::Done)
+        service_manager::stopping();
+        if running.stop_unless(&mut interrupts).await? {
+            tracing::info!("stopped");
+            return Ok(Exit::Done);
+        }
+        tracing::warn!("told again: ended at once");
+        Ok(Exit::Interrupted)
     }
 }
 

@@ -86,11 +86,18 @@ struct Both {
 }
 
 impl Both {
-    /// Stops both, the worker first, so that it can still say what it has to say.
-    async fn stop(self) -> anyhow::Result<()> {
-        let worker = self.worker.stop().await.context("the worker on this machine did not stop in order");
-        self.control.stop().await?;
-        worker
+    /// Stops both, the worker first, so that it can still say what it has to say. A further signal meanwhile ends both at
+    /// once, as a crash would. Whether they stopped in order.
+    async fn stop(self, interrupts: &mut Interrupts) -> anyhow::Result<bool> {
+        let stop = async {
+            let worker = self.worker.stop().await.context("the worker on this machine did not stop in order");
+            self.control.stop().await?;
+            worker
+        };
+        tokio::select! {
+            stopped = stop => stopped.map(|()| true),
+            () = interrupts.next() => Ok(false),
+        }
     }
 }
 
@@ -115,8 +122,8 @@ impl Up {
             }
         };
         if told {
-            both.stop().await?;
-            return Ok(if revision.is_some() { Exit::Interrupted } else { Exit::Done });
+            let in_order = both.stop(&mut interrupts).await?;
+            return Ok(if in_order && revision.is_none() { Exit::Done } else { Exit::Interrupted });
         }
         match revision {
             Some(revision) => run(both, revision, &mut interrupts, &output).await,
@@ -149,7 +156,8 @@ impl Up {
         let starting = control_plane::start(&self.data, &listen, |data, token| {
             output.note(&format!("made {}", data.path().display()));
             if self.quiet {
-                return Ok(data.keep_first_token(&token)?);
+                data.keep_first_token(&token)?;
+                return Ok(());
             }
             show_first_token(&token);
             Ok(())
@@ -187,10 +195,9 @@ async fn run(
 ) -> anyhow::Result<Exit> {
     let ran = Box::pin(run_here(&mut both, revision, interrupts, output)).await;
     // In any case; the first error is the one to tell.
-    let stopped = both.stop().await;
+    let stopped = both.stop(interrupts).await;
     let exit = ran?;
-    stopped?;
-    Ok(exit)
+    Ok(if stopped? { exit } else { Exit::Interrupted })
 }
 
 async fn run_here(
@@ -276,9 +283,10 @@ async fn stay(both: Both, interrupts: &mut Interrupts, output: &OutputArgs) -> a
         drain(&mut worker, interrupts, output).await?;
     }
     worker.stop().await?;
-    control.stop().await?;
+    let in_order = control.stop_unless(interrupts).await?;
     match failed {
-        None => Ok(Exit::Done),
+        None if in_order => Ok(Exit::Done),
+        None => Ok(Exit::Interrupted),
         Some(error) => Err(error),
     }
 }

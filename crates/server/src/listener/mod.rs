@@ -2,7 +2,7 @@
 //!
 //! Every connection is a task of this loop's own set; half-open ones are bounded in time and per address, so that a slow
 //! client never keeps another waiting. A drain stops accepting, lets requests finish, and cuts what is left after
-//! [`leasehold_core::limits::CONTROL_DRAIN`]. (Protocol, preamble; control design, *Security* and *Operating it*.)
+//! [`leasehold_core::limits::CONTROL_DRAIN_REQUESTS`]. (Protocol, preamble; control design, *Security* and *Operating it*.)
 
 mod admin_socket;
 mod connection;
@@ -155,7 +155,7 @@ async fn pause(error: &io::Error) {
 /// Waits for the connections to finish what they were answering, and cuts those that do not.
 async fn finish(mut connections: JoinSet<()>) {
     let all = async { while connections.join_next().await.is_some() {} };
-    if tokio::time::timeout(limits::CONTROL_DRAIN.to_std(), all).await.is_err() {
+    if tokio::time::timeout(limits::CONTROL_DRAIN_REQUESTS.to_std(), all).await.is_err() {
         tracing::warn!(connections = connections.len(), "connections did not finish in time: cut");
         connections.shutdown().await;
     }

@@ -4,14 +4,17 @@
 
 mod bad_input;
 mod cases;
+mod control_plane_drain;
 mod control_plane_faults;
 mod examples;
+mod exit_codes;
 mod fences;
 mod kill_the_agent;
 mod marks;
 mod refusals;
 mod secrets;
 mod serve_and_join;
+mod signals;
 mod survive;
 mod two_hundred_runs;
 mod up_runs_a_command;

@@ -1,8 +1,8 @@
 //! `leasehold-worker run`: the agent, until it is told to stop; and again, by this very process, where it starts over.
 
-use std::ffi::OsString;
-use std::path::PathBuf;
-use std::process::{Command, ExitCode};
+use std::ffi::{OsStr, OsString};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
 
 use lexopt::{Arg, Parser, ValueExt};
 use tracing::level_filters::LevelFilter;
@@ -71,6 +71,7 @@ pub(super) fn asked(mut parser: Parser, prefix: &[&str]) -> Result<Asked, Usage>
     Ok(Asked::Run(Box::new(Options {
         config,
         user: user_environment(),
+        watchdog: sd_notify::watchdog_enabled(),
         launcher: LauncherProgram { arguments: before.chain(program.arguments).collect(), ..program },
     })))
 }
@@ -94,17 +95,32 @@ fn own_user() -> String {
 
 pub(super) fn execute(options: &Options, arguments: &[OsString], prefix: &[&str]) -> ExitCode {
     log(&options.config);
+    let program = own_file();
     match run_worker(options, &MachineClock, MachineEntropy) {
         Ok(exit) => match exit.code() {
             Some(code) => ExitCode::from(code),
-            None => start_over(arguments, prefix),
+            None => start_over(program.as_deref(), arguments, prefix),
         },
         Err(error) => fail(&error, error.code()),
     }
 }
 
-/// The start path again, by this very binary: the launchers stay children of this process.
-fn start_over(arguments: &[OsString], prefix: &[&str]) -> ExitCode {
-    let error = start::exec(Command::new("/proc/self/exe").args(prefix).args(arguments));
+/// The file that this process was started from, by the name it had then: an upgrade puts another file there.
+fn own_file() -> Option<PathBuf> {
+    let path = std::env::current_exe().ok()?;
+    // The kernel's word for a file that was replaced already, before an earlier start over.
+    let name = path.to_str().and_then(|path| path.strip_suffix(" (deleted)")).map(PathBuf::from);
+    Some(name.unwrap_or(path))
+}
+
+/// The start path again, by the same process, so that the launchers stay its children: with the binary that stands on
+/// disk now or, where that cannot be executed, with the one that runs.
+fn start_over(program: Option<&Path>, arguments: &[OsString], prefix: &[&str]) -> ExitCode {
+    let line: Vec<&OsStr> = prefix.iter().map(OsStr::new).chain(arguments.iter().map(OsString::as_os_str)).collect();
+    if let Some(program) = program {
+        let error = start::exec(program, &line);
+        tracing::error!("{} cannot be executed, the binary that runs goes on: {error}", program.display());
+    }
+    let error = start::exec(Path::new("/proc/self/exe"), &line);
     fail(&format!("cannot start over: {error}"), 1)
 }

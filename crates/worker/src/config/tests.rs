@@ -1,3 +1,5 @@
+//! What is said about the keys, by whom, and what is refused.
+
 use tracing::level_filters::LevelFilter;
 
 use super::*;

@@ -15,6 +15,7 @@
 //! | `report` | the end, settling, cleaning up |
 //! | `shipping` | the log, by offset |
 //! | `shutdown` | drain, offline, exit |
+//! | `summary` | what it does now, in one sentence |
 //!
 //! (Worker design, all of it; decisions, *In the first slice*.)
 
@@ -29,6 +30,7 @@ mod recovery;
 mod report;
 mod shipping;
 mod shutdown;
+mod summary;
 #[cfg(test)]
 mod tests;
 
@@ -195,11 +197,6 @@ impl Engine {
         self.take(input);
         self.advance();
         std::mem::take(&mut self.effects)
-    }
-
-    /// Whether it has a session and may take work.
-    pub fn is_ready(&self) -> bool {
-        self.can_call()
     }
 
     /// Attempts whose launcher this engine believes to run, for people.
@@ -424,6 +421,9 @@ impl Engine {
                 let text = format!("leaving at once; {left} attempts stay with their launchers for the next start");
                 self.report(Level::Info, None, text);
                 self.exit(Exit::Done);
+            }
+            Signal::StartOver if self.shutdown.is_draining() => {
+                self.report(Level::Warning, None, "not started over: this worker is leaving");
             }
             Signal::StartOver => self.exit(Exit::StartOver),
         }

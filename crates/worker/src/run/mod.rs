@@ -7,12 +7,15 @@ mod disk;
 mod launchers;
 mod log_watch;
 mod readiness;
+mod service_manager;
+mod signals;
 mod timer;
 pub(crate) mod users;
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 use leasehold_core::attempt::StopReason;
@@ -21,7 +24,6 @@ use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::time::{Clock, Entropy, Millis};
 use rustix::process::{WaitOptions, wait};
 use tokio::io::unix::AsyncFd;
-use tokio::signal::unix::{Signal as UnixSignal, SignalKind, signal};
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
@@ -46,12 +48,16 @@ use disk::{Disk, Write};
 use launchers::Surroundings;
 use log_watch::LogWatch;
 use readiness::register;
+use service_manager::ServiceManager;
+use signals::{Signals, Unheeded};
 use timer::Timer;
 
 /// Inputs that wait for the engine at most.
 const QUEUE: usize = 1024;
 /// Threads for what blocks at most.
 const THREADS: usize = 32;
+/// How long threads may take to end before this process executes its own binary again.
+const THREADS_END: Duration = Duration::from_secs(1);
 
 /// How a worker is run.
 #[derive(Debug, Clone)]
@@ -62,6 +68,8 @@ pub struct Options {
     pub user: UserEnvironment,
     /// How a launcher is started.
     pub launcher: LauncherProgram,
+    /// How long the service manager waits for a sign of life, where it does.
+    pub watchdog: Option<Duration>,
 }
 
 /// A worker cannot start.
@@ -130,15 +138,28 @@ struct Start {
 pub fn run(options: &Options, clock: &'static dyn Clock, entropy: impl Entropy + 'static) -> Result<Exit, RunError> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(THREADS).build()?;
     // Before anything that takes time: a signal during the start must be heard, not kill.
-    let signals = {
+    let mut signals = {
         let _context = runtime.enter();
         Signals::listen()?
     };
     let start = prepare(options, clock, entropy)?;
-    let exit = runtime.block_on(drive(start, signals, clock));
+    let (exit, unheeded) = runtime.block_on(async {
+        let mut manager = ServiceManager::new(options.watchdog);
+        let exit = drive(start, &mut signals, &mut manager, options.config.drain_timeout, clock).await?;
+        if exit != Exit::StartOver {
+            return Ok((exit, Unheeded::default()));
+        }
+        service_manager::starting_over();
+        Ok::<_, RunError>((exit, signals.hold().await?))
+    })?;
     // A launcher's answer that is still awaited is found out by the next start.
-    runtime.shutdown_background();
-    exit
+    if exit == Exit::StartOver {
+        runtime.shutdown_timeout(THREADS_END);
+    } else {
+        runtime.shutdown_background();
+    }
+    unheeded.send_again();
+    Ok(exit)
 }
 
 fn prepare(options: &Options, clock: &dyn Clock, entropy: impl Entropy + 'static) -> Result<Start, RunError> {
@@ -237,26 +258,13 @@ struct Driver {
     tasks: JoinSet<()>,
 }
 
-/// What a person or a service manager may tell this process.
-struct Signals {
-    terminate: UnixSignal,
-    interrupt: UnixSignal,
-    leave: UnixSignal,
-    hang_up: UnixSignal,
-}
-
-impl Signals {
-    fn listen() -> std::io::Result<Self> {
-        Ok(Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            leave: signal(SignalKind::user_defined1())?,
-            hang_up: signal(SignalKind::hangup())?,
-        })
-    }
-}
-
-async fn drive(start: Start, mut signals: Signals, clock: &'static dyn Clock) -> Result<Exit, RunError> {
+async fn drive(
+    start: Start,
+    signals: &mut Signals,
+    manager: &mut ServiceManager,
+    drain: Millis,
+    clock: &'static dyn Clock,
+) -> Result<Exit, RunError> {
     let Start { state, inbox, client, mut engine, surroundings, _twin } = start;
     let (inputs, mut queue) = mpsc::channel(QUEUE);
     let mut driver = Driver {
@@ -274,10 +282,10 @@ async fn drive(start: Start, mut signals: Signals, clock: &'static dyn Clock) ->
     };
     let client = Arc::clone(&driver.client);
     driver.tasks.spawn(async move { client.close_idle_bulk().await });
-    let (mut input, mut announced) = (Input::Start, false);
+    let mut input = Input::Start;
     loop {
         if matches!(input, Input::Signal(Signal::Terminate)) {
-            notify(&[sd_notify::NotifyState::Stopping]);
+            service_manager::stopping(drain);
         }
         if matches!(input, Input::HungUp { .. } | Input::Launched { .. }) {
             reap();
@@ -291,31 +299,22 @@ async fn drive(start: Start, mut signals: Signals, clock: &'static dyn Clock) ->
                 return Ok(exit);
             }
         }
-        if !announced && engine.is_ready() {
-            announced = true;
-            notify(&[sd_notify::NotifyState::Ready]);
-        }
+        manager.ready();
+        manager.status(engine.summary());
         // Finished tasks are forgotten; there is nothing to learn from them.
         while driver.tasks.try_join_next().is_some() {}
-        input = tokio::select! {
-            biased;
-            _ = signals.terminate.recv() => Input::Signal(Signal::Terminate),
-            _ = signals.interrupt.recv() => Input::Signal(Signal::Terminate),
-            _ = signals.leave.recv() => Input::Signal(Signal::LeaveRunning),
-            _ = signals.hang_up.recv() => Input::Signal(Signal::StartOver),
-            fired = driver.timer.fired() => {
-                fired?;
-                Input::Timer
+        input = loop {
+            tokio::select! {
+                biased;
+                signal = signals.next() => break Input::Signal(signal),
+                () = manager.feed() => {}
+                fired = driver.timer.fired() => {
+                    fired?;
+                    break Input::Timer;
+                }
+                Some(input) = queue.recv() => break input,
             }
-            Some(input) = queue.recv() => input,
         };
-    }
-}
-
-/// Tells the service manager, where there is one.
-fn notify(states: &[sd_notify::NotifyState<'_>]) {
-    if let Err(error) = sd_notify::notify(states) {
-        tracing::debug!("the service manager was not told: {error}");
     }
 }
 

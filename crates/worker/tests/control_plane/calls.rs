@@ -23,7 +23,7 @@ use crate::server::{Ca, DOMAIN, Reply, Request, Server};
 
 const PATIENCE: Millis = Millis::from_secs(20);
 
-fn identity(ca: &Ca, server: &Server) -> Identity {
+pub(crate) fn identity(ca: &Ca, server: &Server) -> Identity {
     let key = KeyPair::generate().unwrap();
     let csr = CertificateParams::default().serialize_request(&key).unwrap();
     Identity {

@@ -2,5 +2,6 @@
 #![expect(clippy::unwrap_used, reason = "in the harness of a test a panic is the report")]
 
 mod calls;
+mod exit_codes;
 mod join;
 mod server;

@@ -12,6 +12,7 @@ mod control_plane_killed;
 mod cut_off_while_running;
 mod end_during_an_outage;
 mod restarts;
+mod service_manager;
 
 use anyhow::{Result, bail};
 use leasehold_sim::cluster::Cluster;

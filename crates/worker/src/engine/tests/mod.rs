@@ -191,6 +191,20 @@ fn a_second_terminate_stops_the_jobs_with_the_truth() {
 }
 
 #[test]
+fn a_worker_that_is_leaving_does_not_start_over() {
+    let mut world = World::new(7, CALM);
+    world.longest_job = 600_000;
+    world.start_agent();
+    world.submit_in(0);
+    world.run_until("it runs", |world| world.spawns.len() == 1);
+    world.signal(Signal::Terminate);
+    world.signal(Signal::StartOver);
+    world.run_until("gone", |world| !world.exits.is_empty());
+    assert_eq!(world.exits, [Exit::Done], "the next image would not know that it is to leave");
+    assert!(world.is_clean());
+}
+
+#[test]
 fn leaving_a_job_running_lets_the_next_start_carry_it_on() {
     let mut world = World::new(6, CALM);
     world.start_agent();

@@ -1,0 +1,132 @@
+//! Signals to an agent while it runs jobs: what each does, that none is lost, and that none is fatal.
+//!
+//! (Worker design, *Shutdown* and *One start path*.)
+
+use std::os::unix::fs::MetadataExt as _;
+use std::path::Path;
+
+use anyhow::{Context, Result, ensure};
+use leasehold_sim::binaries;
+use leasehold_sim::cluster::{Cluster, WorkerOptions};
+use leasehold_sim::eventually::eventually;
+use leasehold_sim::process::{Running, Stream};
+use leasehold_sim::seed::Seed;
+use rustix::process::Signal;
+
+use crate::marks::{Marks, lives};
+
+/// A job that lives until a file is there, and marks its start and its end.
+fn gated(cluster: &Cluster, marks: &Marks, gate: &Path) -> String {
+    let line = |what: &str| format!("echo {what} $LEASEHOLD_RUN_ID $LEASEHOLD_ATTEMPT $$ >>{}", marks.file().display());
+    let script = format!("{}; until [ -e {} ]; do sleep 0.05; done; {}", line("start"), gate.display(), line("end"));
+    cluster.submit(&["--", "sh", "-c", &script])
+}
+
+fn generation(cluster: &Cluster) -> u64 {
+    cluster.json(&["worker", "get", "near"])["session"]["generation"].as_u64().unwrap_or_default()
+}
+
+#[test]
+fn a_storm_of_sighup_neither_ends_the_agent_nor_touches_a_job() -> Result<()> {
+    let (mut cluster, mut seed) =
+        (Cluster::start()?, Seed::announced("a_storm_of_sighup_neither_ends_the_agent_nor_touches_a_job"));
+    let near = cluster.join(WorkerOptions::named("near"))?;
+    let (marks, gate) = (Marks::new(&cluster, &mut seed), cluster.directory().join("gate"));
+    let run = gated(&cluster, &marks, &gate);
+    marks.wait_for_lines(1)?;
+    let pid = cluster.worker(near).agent_pid();
+    for round in 0..8 {
+        let before = generation(&cluster);
+        // A tight loop over several starts: between an exec and the new handlers, a signal used to kill.
+        for sent in 0..4000 {
+            cluster.signal_agent(near, Signal::HUP)?;
+            if sent % 500 == 0 {
+                ensure!(cluster.agent_runs(near), "round {round}: dead after {sent} signals");
+            }
+        }
+        eventually("the agent to have registered anew", || {
+            let now = generation(&cluster);
+            if now > before && cluster.session_state("near") == "active" { Ok(()) } else { Err(now.to_string()) }
+        })?;
+    }
+    assert_eq!(cluster.worker(near).agent_pid(), pid);
+    ensure!(cluster.agent_runs(near), "the agent is the same process");
+    std::fs::write(gate, "")?;
+    cluster.wait_for_state(&run, "succeeded")?;
+    marks.check_one_whole_life_of_each(&[run].into())?;
+    cluster.shut_down()
+}
+
+#[test]
+fn a_sigterm_among_sighups_is_heard() -> Result<()> {
+    let (mut cluster, mut seed) = (Cluster::start()?, Seed::announced("a_sigterm_among_sighups_is_heard"));
+    let near = cluster.join(WorkerOptions::named("near"))?;
+    for round in 0..12 {
+        let before = seed.below(400);
+        for _ in 0..before {
+            cluster.signal_agent(near, Signal::HUP)?;
+        }
+        cluster.signal_agent(near, Signal::TERM)?;
+        for _ in 0..seed.below(400) {
+            // It may be gone already.
+            let _ = cluster.signal_agent(near, Signal::HUP);
+        }
+        let ended = cluster.wait_for_agent_end(near).with_context(|| format!("round {round}, {before} before"))?;
+        ended.expect_code(0);
+        cluster.start_agent(near)?;
+    }
+    cluster.shut_down()
+}
+
+#[test]
+fn a_replaced_binary_takes_over_with_sighup_and_a_broken_one_does_not() -> Result<()> {
+    let (mut cluster, mut seed) =
+        (Cluster::start()?, Seed::announced("a_replaced_binary_takes_over_with_sighup_and_a_broken_one_does_not"));
+    let near = cluster.enroll(WorkerOptions::named("near"))?;
+    let binary = cluster.directory().join("worker-binary");
+    std::fs::copy(binaries::leasehold_worker(), &binary)?;
+    let original = cluster.agent_command(near);
+    let mut command = std::process::Command::new(&binary);
+    command.args(original.get_args()).envs(original.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    let mut agent = Running::start(&mut command)?;
+    agent.wait_for_text(Stream::Stderr, "ready")?;
+    cluster.adopt_agent(near, agent);
+    let (marks, gate) = (Marks::new(&cluster, &mut seed), cluster.directory().join("gate"));
+    let run = gated(&cluster, &marks, &gate);
+    marks.wait_for_lines(1)?;
+    let image = format!("/proc/{}/exe", cluster.worker(near).agent_pid());
+    let inode = || std::fs::metadata(&image).map(|metadata| metadata.ino());
+
+    // As an update does it: another file under the same name.
+    for round in 0..2 {
+        std::fs::remove_file(&binary)?;
+        std::fs::copy(binaries::leasehold_worker(), &binary)?;
+        let (new, before) = (std::fs::metadata(&binary)?.ino(), generation(&cluster));
+        ensure!(inode()? != new, "round {round}: the old one runs");
+        cluster.signal_agent(near, Signal::HUP)?;
+        eventually("the new binary to run", || match inode() {
+            Ok(found) if found == new && generation(&cluster) > before => Ok(()),
+            found => Err(format!("{found:?}")),
+        })?;
+    }
+    // Half a download: the kernel does not take it, and the one that runs goes on.
+    let (good, before) = (inode()?, generation(&cluster));
+    let permissions = std::fs::metadata(&binary)?.permissions();
+    std::fs::remove_file(&binary)?;
+    std::fs::write(&binary, "not a program")?;
+    std::fs::set_permissions(&binary, permissions)?;
+    cluster.signal_agent(near, Signal::HUP)?;
+    eventually("the agent to have registered anew", || {
+        let now = generation(&cluster);
+        if now > before { Ok(()) } else { Err(now.to_string()) }
+    })?;
+    assert_eq!(inode()?, good);
+    ensure!(cluster.written().contains("cannot be executed"), "it says so: {}", cluster.written());
+
+    std::fs::write(gate, "")?;
+    cluster.wait_for_state(&run, "succeeded")?;
+    let lives = lives(marks.file())?;
+    assert_eq!(lives.len(), 1, "{lives:?}");
+    marks.check_one_whole_life_of_each(&[run].into())?;
+    cluster.shut_down()
+}
