@@ -2,6 +2,7 @@
 
 use std::io::{self, Write};
 
+use leasehold_core::attempt::LimitMeans;
 use leasehold_core::run::RunState;
 use leasehold_wire::api::run::{AttemptDetail, Outcome, OutcomeKind, RunDetail};
 
@@ -41,6 +42,15 @@ pub(crate) fn words(outcome: &Outcome) -> String {
         OutcomeKind::Lost => format!("nobody saw its end ({})", outcome.evidence.as_deref().unwrap_or("no evidence")),
         OutcomeKind::Superseded => "superseded by late evidence of another attempt".to_owned(),
         OutcomeKind::Other => "an end that this version does not know".to_owned(),
+    }
+}
+
+/// How a limit was kept, in words.
+const fn kept_in_words(means: LimitMeans) -> &'static str {
+    match means {
+        LimitMeans::Cgroup => "kept by a control group",
+        LimitMeans::Rlimit => "kept as well as its worker could, by an rlimit (best_effort)",
+        LimitMeans::None => "not kept: its worker cannot (best_effort)",
     }
 }
 
@@ -110,6 +120,12 @@ fn write_attempt(out: &mut dyn Write, attempt: &AttemptDetail, times: TimeArgs) 
             usage.user_ms, usage.system_ms, usage.max_rss_kib
         );
         line("Used", &used)?;
+        let limits = &usage.limits;
+        for (limit, means) in [("memory", limits.memory), ("cpu", limits.cpu), ("pids", limits.pids)] {
+            if let Some(means) = means {
+                line("Limit", &format!("{limit} {}", kept_in_words(means)))?;
+            }
+        }
     }
     line("Log", &log_words::line(&attempt.log))
 }

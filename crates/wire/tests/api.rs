@@ -7,7 +7,8 @@ use std::path::PathBuf;
 
 use leasehold_core::actor::Actor;
 use leasehold_core::attempt::{
-    Attempt, AttemptState, Callback, EvidenceKind, ExitStatus, Handle, LogPin, Outcome, RejectReason, StopReason, Usage,
+    Attempt, AttemptState, Callback, EvidenceKind, ExitStatus, Handle, LimitMeans, LimitsKept, LogPin, Outcome,
+    RejectReason, StopReason, Usage,
 };
 use leasehold_core::cancel::Cancel;
 use leasehold_core::capability::{Capabilities, Claimed};
@@ -72,8 +73,9 @@ fn attempt() -> Attempt {
         Some(Handle { boot: "5f0c9a52-4a0e-4a3b-9d4c-0f6c1f1d2e3a".parse().unwrap(), pid: 4242, start_time: 918_273 });
     attempt.callback =
         Some(Callback { sequence: CallbackSequence::FIRST, token: Digest::of(Domain::CompletionToken, b"t") });
+    let limits = LimitsKept { memory: Some(LimitMeans::Rlimit), cpu: Some(LimitMeans::None), pids: None };
     attempt.usage =
-        Some(Usage { user: Millis::new(120), system: Millis::new(30), max_rss_kib: 9216, oom_killed: false });
+        Some(Usage { user: Millis::new(120), system: Millis::new(30), max_rss_kib: 9216, oom_killed: false, limits });
     attempt.log = Some(LogPin { length: 4096, digest: Digest::of(Domain::Log, b"framed"), cut: None, finished: true });
     attempt
 }

@@ -32,10 +32,12 @@ const PATIENCE: Millis = Millis::from_secs(5);
 const OUTPUT: usize = 4096;
 const MIB: u64 = 1024 * 1024;
 
-/// Detects this machine. `path` is the search path that jobs get; `state` stands on the disk that counts.
+/// Detects this machine. `path` is the search path that jobs get; `state` stands on the disk that counts; `groups` are
+/// the features of its control groups.
 pub fn detect(
     path: &str,
     state: &Path,
+    groups: BTreeSet<String>,
     labels: BTreeMap<String, String>,
     clock: &dyn Clock,
 ) -> Result<Capabilities, Vec<ShapeError>> {
@@ -48,7 +50,7 @@ pub fn detect(
         memory_mib: memory_mib(),
         disk_mib: disk_mib(state),
         gpus: Vec::new(),
-        features: features(),
+        features: features(groups),
     })
 }
 
@@ -136,10 +138,9 @@ fn disk_mib(state: &Path) -> u64 {
     rustix::fs::statvfs(state).map_or(0, |stat| stat.f_blocks.saturating_mul(stat.f_frsize) / MIB)
 }
 
-/// Features of this kernel that the launcher uses. Control groups are none of them yet: a task that asks for a limit
-/// they keep is placed elsewhere, or says `best_effort`.
-fn features() -> BTreeSet<String> {
-    let mut features = BTreeSet::new();
+/// Features that the launcher uses: those of the control groups, and of this kernel.
+fn features(groups: BTreeSet<String>) -> BTreeSet<String> {
+    let mut features = groups;
     let pid = rustix::process::getpid();
     if rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).is_ok() {
         features.insert("pidfd".to_owned());
@@ -159,12 +160,14 @@ mod tests {
     fn this_machine_can_run_something() {
         let state = tempfile::tempdir().unwrap();
         let labels = BTreeMap::from([("zone".to_owned(), "home".to_owned())]);
-        let found = detect(DEFAULT_PATH, state.path(), labels, &MachineClock).unwrap();
+        let groups = BTreeSet::from(["cgroup-kill".to_owned()]);
+        let found = detect(DEFAULT_PATH, state.path(), groups, labels, &MachineClock).unwrap();
         assert_eq!(found.os, "linux");
         assert!(found.executors.contains("process"));
         assert_eq!(found.runtimes.get("sh"), Some(&Version::UNKNOWN), "POSIX sh has no version, and none is invented");
         assert!(found.memory_mib > 0 && found.disk_mib > 0);
         assert_eq!(found.labels["zone"], "home");
+        assert!(found.features.contains("cgroup-kill"));
     }
 
     #[test]

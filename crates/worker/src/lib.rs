@@ -4,6 +4,7 @@
 //! control plane's services.
 
 pub mod attempt_dir;
+pub mod cgroup;
 pub mod cli;
 pub mod client;
 pub mod config;

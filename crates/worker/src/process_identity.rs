@@ -132,19 +132,8 @@ pub struct ProcessStat {
     pub group: i32,
     /// Session.
     pub session: i32,
-    /// Processor time of the children it has waited for, in clock ticks.
-    pub children_ticks: ProcessorTicks,
     /// Start time in clock ticks since boot.
     pub start: u64,
-}
-
-/// Processor time in clock ticks.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct ProcessorTicks {
-    /// In user mode.
-    pub user: u64,
-    /// In the kernel.
-    pub system: u64,
 }
 
 impl ProcessStat {
@@ -175,7 +164,6 @@ impl ProcessStat {
             parent: signed(4)?,
             group: signed(5)?,
             session: signed(6)?,
-            children_ticks: ProcessorTicks { user: number(16)?, system: number(17)? },
             start: number(22)?,
         })
     }
@@ -207,7 +195,6 @@ mod tests {
         let stat = ProcessStat::parse(line).unwrap();
         assert_eq!(stat.pid.as_raw_nonzero().get(), 42);
         assert_eq!((stat.state, stat.parent, stat.group, stat.session), (b'S', 7, 42, 41));
-        assert_eq!(stat.children_ticks, ProcessorTicks { user: 12, system: 13 });
         assert_eq!(stat.start, 987_654);
     }
 

@@ -135,16 +135,18 @@ const RULES: &[Rule] = &[
         ],
         // Each of these takes a step of `fault::steps` for it.
         holds_in: |place| {
-            let takes_steps = ["durable", "fault", "attempt_dir", "state_dir", "launcher/log"];
+            let takes_steps = ["durable", "fault", "attempt_dir", "state_dir", "launcher/log", "cgroup"];
             place.folder == "worker" && !place.is_test && !takes_steps.iter().any(|module| place.is_module(module))
         },
         sentence: "a file is made, changed or removed in `durable`, as a kind and in a way that `fault::steps` declares",
     },
     Rule {
         names: &[".write_all("],
-        // Pipes and terminals besides: the launcher's request, answer and report, what people read.
+        // Pipes, terminals and the kernel besides: the launcher's request, answer and report, what people read, the
+        // files of control groups.
         holds_in: |place| {
-            let writes = ["durable", "fault", "launcher/log", "launcher/process", "launcher/child", "cli", "logging"];
+            let writes =
+                ["durable", "fault", "launcher/log", "launcher/process", "launcher/child", "cgroup", "cli", "logging"];
             place.folder == "worker" && !place.is_test && !writes.iter().any(|module| place.is_module(module))
         },
         sentence: "bytes are written in `durable`, or with a step of `fault::steps` by who is named in this rule",

@@ -190,6 +190,29 @@ pub enum Outcome {
     Superseded,
 }
 
+names! {
+    /// What keeps a job within one of its limits.
+    pub enum LimitMeans as "means of a limit" {
+        /// A control group: the job as a whole.
+        Cgroup = "cgroup",
+        /// A resource limit of each process, or of all that its user runs.
+        Rlimit = "rlimit",
+        /// Nothing: this machine cannot, and the revision said that this will do.
+        None = "none",
+    }
+}
+
+/// How each limit that the revision asks for is kept; `None` where it asks for none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct LimitsKept {
+    /// `limits.memory_mib`.
+    pub memory: Option<LimitMeans>,
+    /// `limits.cpu`.
+    pub cpu: Option<LimitMeans>,
+    /// `limits.pids`.
+    pub pids: Option<LimitMeans>,
+}
+
 /// What the machine used up for an attempt, as its launcher measured.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Usage {
@@ -199,8 +222,10 @@ pub struct Usage {
     pub system: Millis,
     /// Largest resident set, in KiB.
     pub max_rss_kib: u64,
-    /// Whether the kernel killed it for lack of memory.
+    /// Whether the kernel killed something of it for lack of memory; known only of a job with a memory control group.
     pub oom_killed: bool,
+    /// How its limits were kept.
+    pub limits: LimitsKept,
 }
 
 /// Names one launch: the sequence and the digest of its completion token.

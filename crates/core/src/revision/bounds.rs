@@ -1,8 +1,10 @@
 //! The `limits` of a revision: how long, how much, how many.
 
+use std::collections::BTreeSet;
 use std::fmt;
 use std::str::FromStr;
 
+use crate::attempt::{LimitMeans, LimitsKept};
 use crate::canonical::Value;
 use crate::limits as bound;
 use crate::run::OnLost;
@@ -149,6 +151,21 @@ impl Limits {
         ];
         let strict = !self.best_effort;
         needs.into_iter().filter_map(move |(limited, feature)| (limited && strict).then_some(feature))
+    }
+
+    /// How a worker with these features keeps the limits, or the feature that it lacks.
+    pub fn kept(&self, features: &BTreeSet<String>) -> Result<LimitsKept, &'static str> {
+        let means = |asked: bool, feature: &'static str, otherwise: LimitMeans| match asked {
+            false => Ok(None),
+            true if features.contains(feature) => Ok(Some(LimitMeans::Cgroup)),
+            true if self.best_effort => Ok(Some(otherwise)),
+            true => Err(feature),
+        };
+        Ok(LimitsKept {
+            memory: means(self.memory_mib.is_some(), "cgroup-memory", LimitMeans::Rlimit)?,
+            cpu: means(self.cpu.is_some(), "cgroup-cpu", LimitMeans::None)?,
+            pids: means(self.pids.is_some(), "cgroup-pids", LimitMeans::Rlimit)?,
+        })
     }
 
     pub(super) fn to_value(&self) -> Value {

@@ -131,6 +131,25 @@ fn limits_imply_features_unless_best_effort_will_do() {
 }
 
 #[test]
+fn a_limit_is_kept_by_its_control_group_or_as_well_as_the_revision_allows() {
+    use crate::attempt::{LimitMeans, LimitsKept};
+    let limits = |extra: &str| {
+        let json = with(&format!(r#""limits":{{"memory_mib":64,"cpu":"1.5"{extra}}}"#));
+        revision(&json).limits().clone()
+    };
+    let features = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect();
+    let memory_only = features(&["cgroup-kill", "cgroup-memory"]);
+    assert_eq!(limits("").kept(&memory_only), Err("cgroup-cpu"));
+    let lenient = limits(r#","pids":9,"best_effort":true"#);
+    let by = |memory, cpu, pids| Ok(LimitsKept { memory: Some(memory), cpu: Some(cpu), pids: Some(pids) });
+    assert_eq!(lenient.kept(&memory_only), by(LimitMeans::Cgroup, LimitMeans::None, LimitMeans::Rlimit));
+    assert_eq!(lenient.kept(&features(&[])), by(LimitMeans::Rlimit, LimitMeans::None, LimitMeans::Rlimit));
+    let all = features(&["cgroup-memory", "cgroup-cpu", "cgroup-pids"]);
+    assert_eq!(lenient.kept(&all), by(LimitMeans::Cgroup, LimitMeans::Cgroup, LimitMeans::Cgroup));
+    assert_eq!(revision(&with("")).limits().kept(&features(&[])), Ok(LimitsKept::default()));
+}
+
+#[test]
 fn every_mistake_has_its_words() {
     for (json, expected) in [
         ("{}", "`command`: missing"),

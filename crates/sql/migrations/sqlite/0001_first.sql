@@ -161,6 +161,10 @@ CREATE TABLE attempt (
     usage_system_millis INTEGER,
     usage_max_rss_kib INTEGER,
     usage_oom_killed INTEGER CHECK (usage_oom_killed IN (0, 1)),
+    -- How each limit that was asked for was kept.
+    usage_memory_kept TEXT,
+    usage_cpu_kept TEXT,
+    usage_pids_kept TEXT,
     UNIQUE (run, number),
     CHECK ((ended_at IS NOT NULL) = (state IN ('succeeded', 'failed', 'cancelled', 'timed_out', 'lost'))),
     CHECK ((ended_at IS NULL) = (outcome IS NULL)),

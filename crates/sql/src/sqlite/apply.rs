@@ -128,7 +128,8 @@ fn update_attempt(tx: &Tx<'_>, attempt: &Attempt, expected: AttemptVersion) -> R
          callback_token = ?14, claimed_at = ?15, starting_at = ?16, running_at = ?17, ended_at = ?18, outcome = ?19, \
          resolution = ?20, may_live = ?21, log_length = ?22, log_digest = ?23, log_finished = ?24, \
          log_cut = ?25, log_cut_stdout = ?26, log_cut_stderr = ?27, usage_user_millis = ?28, usage_system_millis = ?29, \
-         usage_max_rss_kib = ?30, usage_oom_killed = ?31 WHERE id = ?1 AND version = ?2",
+         usage_max_rss_kib = ?30, usage_oom_killed = ?31, usage_memory_kept = ?32, usage_cpu_kept = ?33, \
+         usage_pids_kept = ?34 WHERE id = ?1 AND version = ?2",
         values![
             attempt.id,
             expected,
@@ -161,6 +162,9 @@ fn update_attempt(tx: &Tx<'_>, attempt: &Attempt, expected: AttemptVersion) -> R
             usage.map(|usage| usage.system),
             usage.map(|usage| usage.max_rss_kib),
             usage.map(|usage| usage.oom_killed),
+            usage.and_then(|usage| usage.limits.memory),
+            usage.and_then(|usage| usage.limits.cpu),
+            usage.and_then(|usage| usage.limits.pids),
         ],
     )
 }

@@ -5,7 +5,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 
-use leasehold_core::attempt::{AttemptState, Resolution};
+use leasehold_core::attempt::{AttemptState, LimitMeans, Resolution};
 use leasehold_core::canonical::Value;
 use leasehold_core::capability::Capabilities;
 use leasehold_core::counter::{
@@ -97,7 +97,7 @@ macro_rules! texts {
 }
 texts!(WorkerId, ProjectName, TaskName, TrustDomain, BootId);
 texts!(RunState, AttemptState, LeaseState, SessionState, WorkerState, Role, StopIntentReason, Resolution, EventKind);
-texts!(CutReason);
+texts!(CutReason, LimitMeans);
 
 macro_rules! counters {
     ($($counter:ty),+) => {$(

@@ -2,7 +2,7 @@
 //!
 //! Columns are read in the order of the `…_columns!` lists, which are the only place that spells them.
 
-use leasehold_core::attempt::{Attempt, Callback, Handle, LogPin, Usage};
+use leasehold_core::attempt::{Attempt, Callback, Handle, LimitsKept, LogPin, Usage};
 use leasehold_core::frame::Cut;
 use leasehold_core::lease::Lease;
 use leasehold_core::run::{Closing, Run, StopIntent};
@@ -88,7 +88,8 @@ macro_rules! attempt_columns {
         "id, run, number, state, version, lease_generation, worker, boot, start_by_lease, deadline_lease, handle_boot, \
          handle_pid, handle_start_time, callback_sequence, callback_token, claimed_at, starting_at, running_at, \
          ended_at, outcome, resolution, may_live, log_length, log_digest, log_finished, log_cut, log_cut_stdout, \
-         log_cut_stderr, usage_user_millis, usage_system_millis, usage_max_rss_kib, usage_oom_killed"
+         log_cut_stderr, usage_user_millis, usage_system_millis, usage_max_rss_kib, usage_oom_killed, \
+         usage_memory_kept, usage_cpu_kept, usage_pids_kept"
     };
 }
 pub(super) use attempt_columns;
@@ -131,12 +132,18 @@ pub(super) fn attempt(columns: &mut Columns<'_>) -> Result<Attempt, Fault> {
                 _ => None,
             }
         },
-        usage: match (columns.next()?, columns.next()?, columns.next()?, columns.next()?) {
-            (Some(user), Some(system), Some(max_rss_kib), Some(oom_killed)) => {
-                Some(Usage { user, system, max_rss_kib, oom_killed })
-            }
-            _ => None,
-        },
+        usage: usage(columns)?,
+    })
+}
+
+fn usage(columns: &mut Columns<'_>) -> Result<Option<Usage>, Fault> {
+    let used = (columns.next()?, columns.next()?, columns.next()?, columns.next()?);
+    let limits = LimitsKept { memory: columns.next()?, cpu: columns.next()?, pids: columns.next()? };
+    Ok(match used {
+        (Some(user), Some(system), Some(max_rss_kib), Some(oom_killed)) => {
+            Some(Usage { user, system, max_rss_kib, oom_killed, limits })
+        }
+        _ => None,
     })
 }
 

@@ -1,6 +1,8 @@
 //! `end` under a lease: what each ending makes of attempt and run, and whose word counts.
 
-use leasehold_core::attempt::{AttemptState, EvidenceKind, RejectReason, Resolution, StopReason, Usage};
+use leasehold_core::attempt::{
+    AttemptState, EvidenceKind, LimitMeans, LimitsKept, RejectReason, Resolution, StopReason, Usage,
+};
 use leasehold_core::end::{EndProjection, Ended, Ending};
 use leasehold_core::event::EventKind;
 use leasehold_core::refusal::RefusalCode;
@@ -70,7 +72,9 @@ pub async fn an_end_from_starting_carries_running(harness: &dyn Harness) {
     assert_code(&world.store.end(bare).await.refused(), RefusalCode::LeaseFenced);
     let mut call = taken.end_call(exited(0));
     call.log = Some(log_pin(b"whole log"));
-    call.usage = Some(Usage { user: Millis::new(12), system: Millis::new(3), max_rss_kib: 900, oom_killed: false });
+    let limits = LimitsKept { memory: Some(LimitMeans::Rlimit), cpu: Some(LimitMeans::None), pids: None };
+    call.usage =
+        Some(Usage { user: Millis::new(12), system: Millis::new(3), max_rss_kib: 900, oom_killed: false, limits });
     world.store.end(call.clone()).await.applied();
     let view = world.view(taken.run).await;
     let attempt = &view.attempts[0];

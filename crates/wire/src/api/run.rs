@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::attempt::{self, Attempt, ExitStatus, Resolution};
+use leasehold_core::attempt::{self, Attempt, ExitStatus, LimitMeans, Resolution};
 use leasehold_core::crypto::Digest;
 use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::log::{LogState, completeness};
@@ -145,8 +145,24 @@ pub struct Usage {
     pub system_ms: u64,
     /// Largest resident set, in KiB.
     pub max_rss_kib: u64,
-    /// Whether the kernel killed it for lack of memory.
+    /// Whether the kernel killed something of it for lack of memory.
     pub oom_killed: bool,
+    /// How each limit that its revision asks for was kept.
+    pub limits: LimitsKept,
+}
+
+/// How each limit that a revision asks for was kept: `cgroup`, `rlimit` or `none`; absent where it asks for none.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LimitsKept {
+    /// `limits.memory_mib`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    pub memory: Option<LimitMeans>,
+    /// `limits.cpu`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    pub cpu: Option<LimitMeans>,
+    /// `limits.pids`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    pub pids: Option<LimitMeans>,
 }
 
 /// How much of a log has arrived.
@@ -355,6 +371,7 @@ impl AttemptDetail {
                 system_ms: usage.system.get(),
                 max_rss_kib: usage.max_rss_kib,
                 oom_killed: usage.oom_killed,
+                limits: LimitsKept { memory: usage.limits.memory, cpu: usage.limits.cpu, pids: usage.limits.pids },
             }),
             log: Log::of(attempt, received),
         }

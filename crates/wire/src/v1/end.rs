@@ -1,8 +1,8 @@
 //! `end`: how the attempt ended, or what is known of it. Every `end` of the token's holder is answered.
 
 use leasehold_core::attempt::{
-    AttemptState, Callback as CoreCallback, EvidenceKind, ExitStatus, LogPin, RejectReason, Resolution, StopReason,
-    Usage as CoreUsage,
+    AttemptState, Callback as CoreCallback, EvidenceKind, ExitStatus, LimitMeans, LimitsKept as CoreLimitsKept, LogPin,
+    RejectReason, Resolution, StopReason, Usage as CoreUsage,
 };
 use leasehold_core::counter::{CallbackSequence, SessionGeneration};
 use leasehold_core::crypto::{CompletionToken, Digest, Domain};
@@ -154,8 +154,25 @@ pub struct Usage {
     pub system_ms: Millis,
     /// Largest resident set, in KiB.
     pub max_rss_kib: u64,
-    /// Whether the kernel killed it for lack of memory.
+    /// Whether the kernel killed something of it for lack of memory.
     pub oom_killed: bool,
+    /// How each limit that its revision asks for was kept.
+    pub limits: LimitsKept,
+}
+
+/// How each limit that a revision asks for was kept: `cgroup`, `rlimit` or `none`; absent where it asks for none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct LimitsKept {
+    /// `limits.memory_mib`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    pub memory: Option<LimitMeans>,
+    /// `limits.cpu`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    pub cpu: Option<LimitMeans>,
+    /// `limits.pids`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    pub pids: Option<LimitMeans>,
 }
 
 impl Message for EndRequest {
@@ -251,7 +268,13 @@ impl From<Log> for LogPin {
 
 impl From<CoreUsage> for Usage {
     fn from(core: CoreUsage) -> Self {
-        Self { user_ms: core.user, system_ms: core.system, max_rss_kib: core.max_rss_kib, oom_killed: core.oom_killed }
+        Self {
+            user_ms: core.user,
+            system_ms: core.system,
+            max_rss_kib: core.max_rss_kib,
+            oom_killed: core.oom_killed,
+            limits: LimitsKept { memory: core.limits.memory, cpu: core.limits.cpu, pids: core.limits.pids },
+        }
     }
 }
 
@@ -271,6 +294,7 @@ pub fn parse_end(worker: WorkerId, session: SessionId, attempt: AttemptId, body:
             system: usage.system_ms,
             max_rss_kib: usage.max_rss_kib,
             oom_killed: usage.oom_killed,
+            limits: CoreLimitsKept { memory: usage.limits.memory, cpu: usage.limits.cpu, pids: usage.limits.pids },
         }),
         body: digest,
     })

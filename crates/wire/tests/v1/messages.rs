@@ -1,6 +1,6 @@
 //! One example of every message of the worker protocol; the golden files are these examples as bytes.
 
-use leasehold_core::attempt::{AttemptState, EvidenceKind, RejectReason, Resolution, StopReason};
+use leasehold_core::attempt::{AttemptState, EvidenceKind, LimitMeans, RejectReason, Resolution, StopReason};
 use leasehold_core::canonical::Value;
 use leasehold_core::capability::{Capabilities, Claimed};
 use leasehold_core::claim::ReleaseReason;
@@ -18,7 +18,9 @@ use leasehold_core::run::{RunState, StopIntentReason};
 use leasehold_core::session::{SessionProjection, SessionState};
 use leasehold_core::time::{Millis, UtcMillis};
 use leasehold_wire::v1::drain::{DrainAnswer, DrainRequest};
-use leasehold_wire::v1::end::{Completion, Cut, EndAnswer, EndRequest, EndVerdict, Ending, Exit, Log, Usage};
+use leasehold_wire::v1::end::{
+    Completion, Cut, EndAnswer, EndRequest, EndVerdict, Ending, Exit, LimitsKept, Log, Usage,
+};
 use leasehold_wire::v1::enroll::{EnrollAnswer, EnrollRequest};
 use leasehold_wire::v1::fence::LeaseProof;
 use leasehold_wire::v1::heartbeat::{HeartbeatAnswer, HeartbeatRequest, LeaseAnswer, Renewal, RenewalVerdict};
@@ -299,6 +301,7 @@ pub(crate) fn end_exited() -> EndRequest {
             system_ms: Millis::new(30),
             max_rss_kib: 9_216,
             oom_killed: false,
+            limits: LimitsKept { memory: Some(LimitMeans::Cgroup), cpu: None, pids: Some(LimitMeans::Rlimit) },
         }),
         ..ended(Ending::Exited { status: Exit::Code(7), at_ms: AT })
     }

@@ -112,6 +112,17 @@ pub(super) const KEYS: &[Key] = &[
         ],
     },
     Key {
+        name: "cgroup",
+        variable: "LEASEHOLD_WORKER_CGROUP",
+        flag: None,
+        allowed: "auto, off or the absolute path of a cgroup2 directory",
+        unset: Unset::Is("\"auto\""),
+        about: &[
+            "Where the control groups of jobs are made: auto is beside the worker's own group, if that is called `agent`,",
+            "or below it. Limits of memory, cpu and pids need the controllers handed down to that directory.",
+        ],
+    },
+    Key {
         name: "log_level",
         variable: "LEASEHOLD_WORKER_LOG_LEVEL",
         flag: None,

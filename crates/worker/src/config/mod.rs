@@ -50,10 +50,24 @@ pub struct Config {
     pub drain_timeout: Millis,
     /// How many records the inbox holds at most.
     pub inbox_records: usize,
+    /// Where control groups of jobs are made.
+    pub cgroup: CgroupSetting,
     /// What is logged, and how.
     pub logging: Logging,
     /// Where each key was set, for people; a key that nobody set is not here.
     pub origins: BTreeMap<&'static str, String>,
+}
+
+/// Where control groups of jobs are made.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum CgroupSetting {
+    /// Where this machine lets the worker: beside or below its own group.
+    #[default]
+    Auto,
+    /// Nowhere.
+    Off,
+    /// In this directory of a cgroup2 file system; the worker does not start where that cannot be.
+    Named(PathBuf),
 }
 
 /// What surrounds the process, as the binary found it.
@@ -181,6 +195,7 @@ impl Config {
             labels: values.labels,
             drain_timeout: values.drain_timeout.unwrap_or(limits::DRAIN_TIMEOUT),
             inbox_records: values.inbox_records.unwrap_or(limits::INBOX_RECORDS),
+            cgroup: values.cgroup,
             logging: values.logging,
             origins: values.origins,
         })
@@ -206,6 +221,11 @@ impl Config {
                 "allow_root" => Some(self.allow_root.to_string()),
                 "drain_timeout" => Some(quoted(&self.drain_timeout.to_string())),
                 "inbox_records" => Some(self.inbox_records.to_string()),
+                "cgroup" => Some(quoted(&match &self.cgroup {
+                    CgroupSetting::Auto => "auto".to_owned(),
+                    CgroupSetting::Off => "off".to_owned(),
+                    CgroupSetting::Named(path) => path.display().to_string(),
+                })),
                 "log_level" => Some(quoted(&self.logging.level.to_string())),
                 "log_format" => Some(quoted(match self.logging.format {
                     Format::Text => "text",

@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use tracing::level_filters::LevelFilter;
 
 use super::key::{self, KEYS};
-use super::{ConfigError, FILE_LIMIT, refused};
+use super::{CgroupSetting, ConfigError, FILE_LIMIT, refused};
 use crate::join::address_of;
 use crate::logging::{Format, Logging};
 
@@ -27,6 +27,7 @@ pub(super) struct Values {
     pub(super) labels: BTreeMap<String, String>,
     pub(super) drain_timeout: Option<Millis>,
     pub(super) inbox_records: Option<usize>,
+    pub(super) cgroup: CgroupSetting,
     pub(super) logging: Logging,
     /// Where each key was set last.
     pub(super) origins: BTreeMap<&'static str, String>,
@@ -117,6 +118,13 @@ impl Values {
                 }
             }
             "drain_timeout" => self.drain_timeout = Some(text.parse().map_err(|_| got())?),
+            "cgroup" => {
+                self.cgroup = match text {
+                    "auto" => CgroupSetting::Auto,
+                    "off" => CgroupSetting::Off,
+                    path => CgroupSetting::Named(absolute(path).ok_or_else(got)?),
+                }
+            }
             "log_level" => {
                 self.logging.level = match text {
                     "error" => LevelFilter::ERROR,

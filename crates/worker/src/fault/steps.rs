@@ -159,6 +159,8 @@ steps! {
     FOLDER_MAKE = "folder" "make" by Agent, Disk;
     /// An attempt's directory is removed with all that is in it.
     ATTEMPT_CLEAR = "attempt" "clear" by Agent, Disk;
+    /// The place for control groups is made and given its controllers.
+    CGROUP_HOME = "cgroup" "home" by Agent, Machine;
     /// A runtime of this machine is asked for its version.
     RUNTIME_SPAWN = "runtime" "spawn" by Agent, Machine;
     /// A launcher is started.
@@ -207,6 +209,10 @@ steps! {
     LOG_APPEND = "log" "append" by Launcher, Disk;
     /// A frame that was written in part is taken back.
     LOG_CUT = "log" "cut" by Launcher, Disk;
+    /// The attempt's control group is made and limited.
+    CGROUP_MAKE = "cgroup" "make" by Launcher, Machine;
+    /// It is removed.
+    CGROUP_REMOVE = "cgroup" "remove" by Launcher, Machine;
     /// The launcher listens to agents.
     CONTROL_LISTEN = "control" "listen" by Launcher, Machine;
     /// It tells an agent how things stand.
@@ -216,6 +222,8 @@ steps! {
     /// The agent is answered.
     ANSWER_SEND = "answer" "send" by Launcher, Machine;
 
+    /// The child enters the attempt's control group.
+    CGROUP_JOIN = "cgroup" "join" by Child, Machine;
     /// The child becomes the job.
     JOB_EXEC = "job" "exec" by Child, Itself;
 }

@@ -15,7 +15,7 @@ use crate::fault::steps::file;
 use crate::process_identity::ProcessIdentity;
 
 const SCHEMA: &str = "leasehold/barrier/v1";
-const BARRIER_BYTES: usize = 4096;
+const BARRIER_BYTES: usize = 8192;
 
 /// Who stands at the barrier.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -37,6 +37,8 @@ pub struct JobIdentity {
     pub run: RunId,
     /// Which attempt of it, as the job's environment says it.
     pub attempt_number: AttemptNumber,
+    /// The directory of the control group that its processes are in, if they are in one of their own.
+    pub cgroup: Option<String>,
 }
 
 /// A barrier exists and cannot be read.
@@ -60,7 +62,7 @@ struct File {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 enum Holder {
-    Child { process: String, launcher: String, run: String, attempt_number: u64 },
+    Child { process: String, launcher: String, run: String, attempt_number: u64, cgroup: Option<String> },
     Tombstone { boot: String },
 }
 
@@ -75,11 +77,12 @@ impl Barrier {
         }
         Ok(Some(match file.holder {
             Holder::Tombstone { .. } => Self::Tombstone,
-            Holder::Child { process, launcher, run, attempt_number } => Self::Child(JobIdentity {
+            Holder::Child { process, launcher, run, attempt_number, cgroup } => Self::Child(JobIdentity {
                 process: process.parse().map_err(|error| damaged(&error))?,
                 launcher: launcher.parse().map_err(|error| damaged(&error))?,
                 run: run.parse().map_err(|error| damaged(&error))?,
                 attempt_number: AttemptNumber::new(attempt_number).map_err(|error| damaged(&error))?,
+                cgroup,
             }),
         }))
     }
@@ -92,6 +95,7 @@ pub(super) fn link_child(dir: &Dir, identity: &JobIdentity) -> Result<Latched, D
         launcher: identity.launcher.to_string(),
         run: identity.run.to_string(),
         attempt_number: identity.attempt_number.get(),
+        cgroup: identity.cgroup.clone(),
     };
     dir.latch::<file::Barrier>(BARRIER, "child", &content(holder))
 }

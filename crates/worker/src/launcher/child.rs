@@ -1,6 +1,6 @@
 //! The child's steps between fork and exec, in the order that the facts demand.
 //!
-//! Supplementary groups, then the barrier (still as the agent's user: the directory is 0700), then gid, uid, working
+//! Its control group (the barrier names it), supplementary groups, then the barrier (still as the agent's user: the directory is 0700), then gid, uid, working
 //! directory, death signal (each change of user clears it), then whether the launcher is still the parent, then the
 //! deadline once more: the link may have waited for the disk. (Decisions, *Uid*; launcher facts, *Traps*.)
 
@@ -11,7 +11,7 @@ use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Command, Stdio};
 
-use leasehold_core::attempt::RejectReason;
+use leasehold_core::attempt::{LimitMeans, RejectReason};
 use leasehold_core::counter::AttemptNumber;
 use leasehold_core::id::{BootId, RunId};
 use leasehold_core::time::{BootInstant, Clock};
@@ -27,9 +27,10 @@ use rustix::thread::{set_thread_groups, set_thread_res_gid, set_thread_res_uid};
 use super::answer::Rejection;
 use super::barrier::{JobIdentity, link_child};
 use super::fork;
-use super::request::RunAs;
+use super::request::{JobLimits, RunAs};
+use crate::cgroup::JobGroup;
 use crate::durable::{Dir, Latched};
-use crate::fault::steps::JOB_EXEC;
+use crate::fault::steps::{CGROUP_JOIN, JOB_EXEC};
 use crate::fault::{self, Side};
 use crate::process_identity::ProcessIdentity;
 
@@ -51,12 +52,19 @@ pub(super) struct Steps {
     pub(super) run: RunId,
     pub(super) attempt_number: AttemptNumber,
     pub(super) run_as: Option<RunAs>,
-    pub(super) memory_bytes: Option<u64>,
-    pub(super) processes: Option<u64>,
+    pub(super) group: Option<Group>,
+    pub(super) limits: JobLimits,
     pub(super) umask: Mode,
     pub(super) working_dir: PathBuf,
     pub(super) not_after: Option<BootInstant>,
     pub(super) clock: &'static dyn Clock,
+}
+
+/// The control group that the child joins.
+pub(super) struct Group {
+    pub(super) group: JobGroup,
+    /// Whether it is not to run without.
+    pub(super) required: bool,
 }
 
 /// Where the child stopped; sent through a pipe, because `spawn` reports a bare errno for the exec and for all
@@ -64,6 +72,7 @@ pub(super) struct Steps {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Stage {
     Group = 1,
+    Cgroup,
     Barrier,
     Taken,
     Limit,
@@ -75,8 +84,9 @@ enum Stage {
 }
 
 impl Stage {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 10] = [
         Self::Group,
+        Self::Cgroup,
         Self::Barrier,
         Self::Taken,
         Self::Limit,
@@ -91,7 +101,7 @@ impl Stage {
         match self {
             Self::Group | Self::Barrier | Self::Parent => RejectReason::Spawn,
             Self::Taken => RejectReason::Tombstone,
-            Self::Limit => RejectReason::Limits,
+            Self::Cgroup | Self::Limit => RejectReason::Limits,
             Self::User => RejectReason::RunAs,
             Self::WorkingDir => RejectReason::WorkingDir,
             Self::Deadline => RejectReason::Deadline,
@@ -140,6 +150,7 @@ pub(super) fn start(job: Job) -> Result<Pid, Rejection> {
     let detail = match stage {
         Some(Stage::Exec) => format!("cannot execute {program}: {error}"),
         Some(Stage::WorkingDir) => format!("cannot enter the working directory {working_dir}: {error}"),
+        Some(Stage::Cgroup) => format!("cannot enter the control group of the attempt: {error}"),
         Some(Stage::Taken) => "the attempt was given up before its process could start".to_owned(),
         Some(Stage::Deadline) => "the deadline passed before the process could start".to_owned(),
         Some(stage) => format!("the child failed at {stage:?}: {error}"),
@@ -149,9 +160,20 @@ pub(super) fn start(job: Job) -> Result<Pid, Rejection> {
 }
 
 impl Steps {
+    /// Enters the attempt's control group and answers its directory; none, where it can do without and has to.
+    fn join(&self) -> Result<Option<String>, (Stage, io::Error)> {
+        let Some(Group { group, required }) = &self.group else { return Ok(None) };
+        match fault::around(CGROUP_JOIN, || group.join()) {
+            Ok(()) => Ok(Some(group.directory().display().to_string())),
+            Err(error) if *required => Err((Stage::Cgroup, error)),
+            Err(_) => Ok(None),
+        }
+    }
+
     fn take(&self) -> Result<(), (Stage, io::Error)> {
         let at = |stage: Stage| move |errno: Errno| (stage, io::Error::from(errno));
         setpgid(None, None).map_err(at(Stage::Group))?;
+        let cgroup = self.join()?;
         if let Some(run_as) = &self.run_as {
             let groups: Vec<Gid> = run_as.groups.iter().copied().map(Gid::from_raw).collect();
             set_thread_groups(&groups).map_err(at(Stage::User))?;
@@ -161,6 +183,7 @@ impl Steps {
             launcher: self.launcher.clone(),
             run: self.run,
             attempt_number: self.attempt_number,
+            cgroup,
         };
         match link_child(&self.dir, &identity) {
             Ok(Latched::Won) => {}
@@ -168,8 +191,11 @@ impl Steps {
             Err(error) => return Err((Stage::Barrier, io::Error::other(error))),
         }
         umask(self.umask);
-        for (resource, limit) in [(Resource::As, self.memory_bytes), (Resource::Nproc, self.processes)] {
-            if limit.is_some() {
+        let JobLimits { memory_bytes, pids, kept, .. } = self.limits;
+        for (resource, limit, kept) in
+            [(Resource::As, memory_bytes, kept.memory), (Resource::Nproc, pids.map(u64::from), kept.pids)]
+        {
+            if kept == Some(LimitMeans::Rlimit) {
                 setrlimit(resource, Rlimit { current: limit, maximum: limit }).map_err(at(Stage::Limit))?;
             }
         }

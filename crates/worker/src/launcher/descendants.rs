@@ -3,12 +3,16 @@
 //! The launcher is a child subreaper: whatever its job forks, detaches or moves to another session stays below it
 //! in the process tree. A round kills every descendant that it sees, each by pidfd after its identity was compared;
 //! rounds repeat until none is left, so a fork during a round is met by the next one.
+//!
+//! A process that forks and ends, over and over, is gone from the place where a round saw it. Each time it comes to
+//! the launcher as its child, and children can be met faster than anything forks: the kernel lists them, and a number
+//! that only the launcher can reap cannot be another's.
 //! (Worker design, *Launcher*, *Stop*.)
 
 use std::collections::{HashMap, HashSet};
 use std::io;
 
-use rustix::process::{Pid, Signal};
+use rustix::process::{Pid, Signal, getpid, kill_process};
 
 use crate::process_identity::{ProcessStat, signal_verified, table};
 
@@ -42,14 +46,25 @@ pub(super) fn kill_round(root: Pid) -> io::Result<Vec<ProcessStat>> {
     Ok(found)
 }
 
+/// SIGKILL to every child of this process, which has one thread and reaps nothing meanwhile. Answers whether there was
+/// one, dead or alive; an error says that this kernel does not list children.
+pub(super) fn kill_children() -> io::Result<bool> {
+    let us = getpid().as_raw_nonzero();
+    let list = std::fs::read_to_string(format!("/proc/self/task/{us}/children"))?;
+    let children = list.split_ascii_whitespace().filter_map(|pid| pid.parse().ok().and_then(Pid::from_raw));
+    Ok(children.fold(false, |_, child| {
+        let _ = kill_process(child, Signal::KILL);
+        true
+    }))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process_identity::ProcessorTicks;
 
     fn process(pid: i32, parent: i32, state: u8) -> ProcessStat {
         let pid = Pid::from_raw(pid).unwrap();
-        ProcessStat { pid, state, parent, group: 0, session: 0, children_ticks: ProcessorTicks::default(), start: 1 }
+        ProcessStat { pid, state, parent, group: 0, session: 0, start: 1 }
     }
 
     #[test]

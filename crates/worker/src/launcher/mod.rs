@@ -50,6 +50,7 @@ mod socket;
 pub mod spawn;
 pub mod stop_named;
 mod supervisor;
+mod usage;
 
 use std::ffi::OsString;
 use std::process::ExitCode;

@@ -11,13 +11,13 @@ use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use leasehold_core::attempt::RejectReason;
+use leasehold_core::attempt::{LimitMeans, RejectReason};
 use leasehold_core::frame::Stream;
 use leasehold_core::time::Clock;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
-    DumpableBehavior, Pid, Signal, chdir, getpid, set_child_subreaper, set_dumpable_behavior, setsid, umask,
+    DumpableBehavior, Signal, chdir, getpid, set_child_subreaper, set_dumpable_behavior, setsid, umask,
 };
 use rustix::stdio::{dup2_stderr, dup2_stdin, dup2_stdout};
 use zeroize::Zeroizing;
@@ -29,11 +29,12 @@ use super::environment::DEFAULT_PATH;
 use super::log::Log;
 use super::mask::Mask;
 use super::receipt::{Conclusion, Moment, Receipt};
-use super::request::{Command, LaunchRequest, REQUEST_BYTES};
+use super::request::{Command, JobLimits, LaunchRequest, REQUEST_BYTES};
 use super::schedule::Schedule;
 use super::supervisor::{Output, Running, supervise};
 use super::{fork, program, socket};
 use crate::attempt_dir::{AttemptDir, CONTROL, SCRIPT, WORK};
+use crate::cgroup::{JobGroup, MemoryLimit};
 use crate::durable::Prepared;
 use crate::fault::steps::file;
 use crate::fault::{around, steps};
@@ -101,6 +102,9 @@ fn launch(directory: &Path, clock: &'static dyn Clock) -> Result<Running, Refuse
         // Should even this fail, the answer is still true; after a crash the barrier alone decides.
         let _ = receipt.commit(dir.dir(), &last_word.to_bytes());
         let _ = dir.dir().remove::<file::Control>(CONTROL);
+        if let Some(cgroup) = &request.cgroup {
+            JobGroup::at(PathBuf::from(&cgroup.directory)).remove();
+        }
         Refused::Rejected(rejection)
     };
     if barrier.is_some() {
@@ -110,12 +114,14 @@ fn launch(directory: &Path, clock: &'static dyn Clock) -> Result<Running, Refuse
         )));
     }
     match start(&dir, &request, clock, job_umask) {
-        Ok(Started { log, listener, outputs, schedule, identity, moment }) => Ok(Running {
+        Ok(Started { log, listener, outputs, schedule, identity, group, moment }) => Ok(Running {
             mask: Mask::new(request.secrets.values()),
             attempt: request.attempt,
             callback_sequence: request.callback_sequence,
             completion_token: request.completion_token.clone(),
             keep_descendants: request.keep_descendants,
+            limits: request.limits.kept,
+            group,
             _lock: lock,
             dir,
             receipt,
@@ -174,6 +180,7 @@ struct Started {
     outputs: Vec<Output>,
     schedule: Schedule,
     identity: ProcessIdentity,
+    group: Option<JobGroup>,
     moment: Moment,
 }
 
@@ -215,6 +222,7 @@ fn start(
     let program = program::find(name, search_path, &working_dir).map_err(rejection(RejectReason::Exec))?;
     let boot = boot_id().map_err(rejection(RejectReason::Spawn))?;
     let launcher = ProcessIdentity::of(&boot, getpid()).map_err(rejection(RejectReason::Spawn))?;
+    let group = control_group(request).map_err(rejection(RejectReason::Limits))?;
     let (outputs, stdout, stderr) = pipes(request.merge_streams).map_err(rejection(RejectReason::Spawn))?;
     let public = request.environment.iter().map(|(name, value)| (name.clone(), OsString::from(value)));
     let secret = request.secrets.iter().map(|(name, value)| (name.clone(), OsString::from(value.reveal())));
@@ -231,8 +239,8 @@ fn start(
             run: request.run,
             attempt_number: request.attempt_number,
             run_as: request.run_as.clone(),
-            memory_bytes: request.memory_bytes,
-            processes: request.processes,
+            group,
+            limits: request.limits,
             umask: job_umask,
             working_dir,
             not_after,
@@ -240,16 +248,43 @@ fn start(
         },
     })?;
     let moment = Moment { utc: clock.utc(), boot: clock.boot() };
-    let identity = started_identity(dir, &boot, pid);
-    Ok(Started { log, listener, outputs, schedule, identity, moment })
+    // The child's own word at the barrier. It has just been linked there; should the disk fail to give it back, the
+    // unreaped child still says the same of itself.
+    let (identity, cgroup) = if let Ok(Some(Barrier::Child(identity))) = Barrier::read(dir) {
+        (identity.process, identity.cgroup)
+    } else {
+        let unread = ProcessIdentity { boot: boot.clone(), pid, start: 0 };
+        let cgroup = request.cgroup.as_ref().map(|cgroup| cgroup.directory.clone());
+        (ProcessIdentity::of(&boot, pid).unwrap_or(unread), cgroup)
+    };
+    let group = cgroup.map(|directory| JobGroup::at(directory.into()));
+    Ok(Started { log, listener, outputs, schedule, identity, group, moment })
 }
 
-/// The child's own word at the barrier. It has just been linked there; should the disk fail to give it back, the
-/// unreaped child still says the same of itself.
-fn started_identity(dir: &AttemptDir, boot: &leasehold_core::id::BootId, pid: Pid) -> ProcessIdentity {
-    match Barrier::read(dir) {
-        Ok(Some(Barrier::Child(identity))) => identity.process,
-        _ => ProcessIdentity::of(boot, pid).unwrap_or(ProcessIdentity { boot: boot.clone(), pid, start: 0 }),
+/// Makes the attempt's control group with its limits. A job that can do without has none where it cannot be made.
+fn control_group(request: &LaunchRequest) -> Result<Option<child::Group>, String> {
+    let Some(cgroup) = &request.cgroup else { return Ok(None) };
+    let made: io::Result<JobGroup> = around(steps::CGROUP_MAKE, || {
+        let group = JobGroup::create(PathBuf::from(&cgroup.directory))?;
+        let JobLimits { memory_bytes, cpu, pids, kept } = request.limits;
+        let in_group = |means: Option<LimitMeans>| means == Some(LimitMeans::Cgroup);
+        if let (Some(bytes), true) = (memory_bytes, in_group(kept.memory)) {
+            group.limit_memory(MemoryLimit(bytes))?;
+        }
+        if let (Some(cpu), true) = (cpu, in_group(kept.cpu)) {
+            group.limit_cpu(cpu)?;
+        }
+        if let (Some(pids), true) = (pids, in_group(kept.pids)) {
+            group.limit_pids(pids)?;
+        }
+        Ok(group)
+    });
+    match made {
+        Ok(group) => Ok(Some(child::Group { group, required: cgroup.required })),
+        Err(error) if cgroup.required => {
+            Err(format!("the control group {} cannot be made or limited: {error}", cgroup.directory))
+        }
+        Err(_) => Ok(None),
     }
 }
 

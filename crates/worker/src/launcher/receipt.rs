@@ -4,7 +4,7 @@
 //! after the end, 0600, and is useless without the lease token. `stopped` is said if and only if the launcher
 //! signalled before it reaped; otherwise the end is the process's own. (Worker design, *Launcher*.)
 
-use leasehold_core::attempt::{Callback, ExitStatus, LogPin, StopReason, Usage};
+use leasehold_core::attempt::{Callback, ExitStatus, LimitMeans, LimitsKept, LogPin, StopReason, Usage};
 use leasehold_core::counter::CallbackSequence;
 use leasehold_core::crypto::{CompletionToken, Digest};
 use leasehold_core::frame::Cut;
@@ -59,8 +59,7 @@ pub struct Ending {
     pub started: Moment,
     /// The reap of the direct child.
     pub ended: Moment,
-    /// Processor time of the job and everything it waited for; the direct child's largest resident set as last
-    /// sampled (a child that lives for milliseconds shows none).
+    /// What the job and everything below it used up, and how its limits were kept.
     pub usage: Usage,
     /// Its log.
     pub log: LogSummary,
@@ -129,6 +128,7 @@ enum WireConclusion {
         system_ms: u64,
         max_rss_kib: u64,
         oom_killed: bool,
+        limits: Box<WireKept>,
         log_length: u64,
         log_sha256: String,
         log_cut: Option<WireCut>,
@@ -143,6 +143,15 @@ struct WireCut {
     reason: String,
     stdout: u64,
     stderr: u64,
+}
+
+/// What kept each limit.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireKept {
+    memory: Option<String>,
+    cpu: Option<String>,
+    pids: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -222,6 +231,11 @@ impl Receipt {
                 system_ms: ending.usage.system.get(),
                 max_rss_kib: ending.usage.max_rss_kib,
                 oom_killed: ending.usage.oom_killed,
+                limits: Box::new(WireKept {
+                    memory: ending.usage.limits.memory.map(|means| means.to_string()),
+                    cpu: ending.usage.limits.cpu.map(|means| means.to_string()),
+                    pids: ending.usage.limits.pids.map(|means| means.to_string()),
+                }),
                 log_length: ending.log.length,
                 log_sha256: ending.log.digest.to_string(),
                 log_cut: ending.log.cut.map(|cut| WireCut {
@@ -251,6 +265,9 @@ impl Receipt {
         if file.schema != SCHEMA {
             return Err(damaged("schema")());
         }
+        let means = |text: Option<&str>| -> Result<Option<LimitMeans>, ReceiptError> {
+            text.map(str::parse).transpose().map_err(|_| damaged("limits")())
+        };
         let conclusion = match file.conclusion {
             WireConclusion::Rejected { reason, detail } => {
                 Conclusion::Rejected(Rejection { reason: reason.parse().map_err(|_| damaged("reason")())?, detail })
@@ -266,6 +283,7 @@ impl Receipt {
                 system_ms,
                 max_rss_kib,
                 oom_killed,
+                limits,
                 log_length,
                 log_sha256,
                 log_cut,
@@ -279,7 +297,17 @@ impl Receipt {
                 stopped: stopped.map(|reason| reason.parse()).transpose().map_err(|_| damaged("stopped")())?,
                 started: Moment { utc: UtcMillis::new(started_utc_ms), boot: BootInstant::new(started_boot_ms) },
                 ended: Moment { utc: UtcMillis::new(ended_utc_ms), boot: BootInstant::new(ended_boot_ms) },
-                usage: Usage { user: Millis::new(user_ms), system: Millis::new(system_ms), max_rss_kib, oom_killed },
+                usage: Usage {
+                    user: Millis::new(user_ms),
+                    system: Millis::new(system_ms),
+                    max_rss_kib,
+                    oom_killed,
+                    limits: LimitsKept {
+                        memory: means(limits.memory.as_deref())?,
+                        cpu: means(limits.cpu.as_deref())?,
+                        pids: means(limits.pids.as_deref())?,
+                    },
+                },
                 log: LogSummary {
                     length: log_length,
                     digest: log_sha256.parse().map_err(|_| damaged("log_sha256")())?,
@@ -323,7 +351,13 @@ mod tests {
             stopped: Some(StopReason::Timeout),
             started: Moment { utc: UtcMillis::new(1), boot: BootInstant::new(2) },
             ended: Moment { utc: UtcMillis::new(3), boot: BootInstant::new(4) },
-            usage: Usage { user: Millis::new(5), system: Millis::new(6), max_rss_kib: 7, oom_killed: false },
+            usage: Usage {
+                user: Millis::new(5),
+                system: Millis::new(6),
+                max_rss_kib: 7,
+                oom_killed: true,
+                limits: LimitsKept { memory: Some(LimitMeans::Cgroup), cpu: Some(LimitMeans::None), pids: None },
+            },
             log: LogSummary {
                 length: 8,
                 digest: Digest::of(Domain::Log, b"log"),

@@ -5,10 +5,13 @@
 //! *versioned messages between agent and launcher*.)
 
 use std::collections::BTreeMap;
+use std::str::FromStr;
 
+use leasehold_core::attempt::{LimitMeans, LimitsKept};
 use leasehold_core::counter::{AttemptNumber, CallbackSequence};
 use leasehold_core::crypto::CompletionToken;
 use leasehold_core::id::{AttemptId, RunId};
+use leasehold_core::revision::Cpu;
 use leasehold_core::time::{BootInstant, Millis};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
@@ -41,10 +44,10 @@ pub struct LaunchRequest {
     pub merge_streams: bool,
     /// Leave background processes alone when the direct child has ended.
     pub keep_descendants: bool,
-    /// Address space in bytes, for a revision that takes rlimits for limits.
-    pub memory_bytes: Option<u64>,
-    /// Processes of the job's user, for a revision that takes rlimits for limits.
-    pub processes: Option<u64>,
+    /// The control group of this attempt.
+    pub cgroup: Option<Cgroup>,
+    /// How much the job may have, and what keeps it within.
+    pub limits: JobLimits,
     /// Bytes of the log's head; what comes later is kept as a bounded tail.
     pub log_quota: u64,
     /// When the lease ends; `None` under `on_lease_loss = "finish"`.
@@ -57,6 +60,28 @@ pub struct LaunchRequest {
     pub callback_sequence: CallbackSequence,
     /// Makes the receipt authentic.
     pub completion_token: CompletionToken,
+}
+
+/// The control group of an attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Cgroup {
+    /// Its directory, which the launcher makes and removes; an absolute path.
+    pub directory: String,
+    /// Whether the job may not start without it.
+    pub required: bool,
+}
+
+/// How much a job may have.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct JobLimits {
+    /// Memory in bytes: of the whole job in a control group, address space of each process as an rlimit.
+    pub memory_bytes: Option<u64>,
+    /// Processors of the whole job: only a control group keeps it.
+    pub cpu: Option<Cpu>,
+    /// Processes and threads: of the job in a control group, of all that its user runs as an rlimit.
+    pub pids: Option<u32>,
+    /// What keeps each.
+    pub kept: LimitsKept,
 }
 
 /// What to execute.
@@ -148,8 +173,10 @@ struct Message {
     run_as: Option<WireRunAs>,
     merge_streams: bool,
     keep_descendants: bool,
-    memory_bytes: Option<u64>,
-    processes: Option<u64>,
+    cgroup: Option<WireCgroup>,
+    memory: Option<WireLimit>,
+    cpu: Option<WireLimit>,
+    pids: Option<WireLimit>,
     log_quota: u64,
     lease: Option<WireLease>,
     timeout_at_boot_ms: Option<i64>,
@@ -190,6 +217,33 @@ struct WireRunAs {
 
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
+struct WireCgroup {
+    directory: String,
+    required: bool,
+}
+
+/// A limit (bytes, a text of cores, a count) and what keeps it.
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireLimit {
+    most: String,
+    kept: String,
+}
+
+impl WireLimit {
+    fn of(most: Option<impl ToString>, kept: Option<LimitMeans>) -> Option<Self> {
+        Some(Self { most: most?.to_string(), kept: kept.unwrap_or(LimitMeans::None).to_string() })
+    }
+
+    fn read<T: FromStr>(limit: Option<&Self>) -> Result<(Option<T>, Option<LimitMeans>), RequestError> {
+        let Some(limit) = limit else { return Ok((None, None)) };
+        let refused = || RequestError::Field("limits");
+        Ok((Some(limit.most.parse().map_err(|_| refused())?), Some(limit.kept.parse().map_err(|_| refused())?)))
+    }
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
 struct WireLease {
     at_boot_ms: i64,
     length_ms: u64,
@@ -213,8 +267,10 @@ impl LaunchRequest {
             run_as: self.run_as.clone().map(|RunAs { uid, gid, groups }| WireRunAs { uid, gid, groups }),
             merge_streams: self.merge_streams,
             keep_descendants: self.keep_descendants,
-            memory_bytes: self.memory_bytes,
-            processes: self.processes,
+            cgroup: self.cgroup.clone().map(|Cgroup { directory, required }| WireCgroup { directory, required }),
+            memory: WireLimit::of(self.limits.memory_bytes, self.limits.kept.memory),
+            cpu: WireLimit::of(self.limits.cpu, self.limits.kept.cpu),
+            pids: WireLimit::of(self.limits.pids, self.limits.kept.pids),
             log_quota: self.log_quota,
             lease: self.lease.map(|lease| WireLease { at_boot_ms: lease.at.get(), length_ms: lease.length.get() }),
             timeout_at_boot_ms: self.timeout_at.map(BootInstant::get),
@@ -260,6 +316,14 @@ impl LaunchRequest {
         if message.working_dir.as_deref().is_some_and(|dir| !dir.starts_with('/') || dir.contains('\0')) {
             return Err(RequestError::Field("working_dir"));
         }
+        if message.cgroup.as_ref().is_some_and(|cgroup| !cgroup.directory.starts_with('/')) {
+            return Err(RequestError::Field("cgroup"));
+        }
+        let (memory_bytes, memory) = WireLimit::read(message.memory.as_ref())?;
+        let (cpu, cpu_kept) = WireLimit::read(message.cpu.as_ref())?;
+        let (pids, pids_kept) = WireLimit::read(message.pids.as_ref())?;
+        let kept = LimitsKept { memory, cpu: cpu_kept, pids: pids_kept };
+        let limits = JobLimits { memory_bytes, cpu, pids, kept };
         Ok(Self {
             run: message.run.parse().map_err(|_| RequestError::Field("run"))?,
             attempt: message.attempt.parse().map_err(|_| RequestError::Field("attempt"))?,
@@ -271,8 +335,8 @@ impl LaunchRequest {
             run_as: message.run_as.map(|WireRunAs { uid, gid, groups }| RunAs { uid, gid, groups }),
             merge_streams: message.merge_streams,
             keep_descendants: message.keep_descendants,
-            memory_bytes: message.memory_bytes,
-            processes: message.processes,
+            cgroup: message.cgroup.map(|WireCgroup { directory, required }| Cgroup { directory, required }),
+            limits,
             log_quota: message.log_quota,
             lease: message.lease.map(|lease| LeaseDeadline {
                 at: BootInstant::new(lease.at_boot_ms),
@@ -303,8 +367,17 @@ mod tests {
             run_as: Some(RunAs { uid: 1, gid: 2, groups: vec![3] }),
             merge_streams: true,
             keep_descendants: true,
-            memory_bytes: Some(1),
-            processes: Some(2),
+            cgroup: Some(Cgroup { directory: "/sys/fs/cgroup/x".to_owned(), required: true }),
+            limits: JobLimits {
+                memory_bytes: Some(1),
+                cpu: Some("1.5".parse().unwrap()),
+                pids: Some(2),
+                kept: LimitsKept {
+                    memory: Some(LimitMeans::Cgroup),
+                    cpu: Some(LimitMeans::None),
+                    pids: Some(LimitMeans::Rlimit),
+                },
+            },
             log_quota: 3,
             lease: Some(LeaseDeadline { at: BootInstant::new(4), length: Millis::new(5) }),
             timeout_at: Some(BootInstant::new(6)),
@@ -322,7 +395,9 @@ mod tests {
             r#""attempt":"01900000-0000-7000-8000-000000000001","attempt_number":1,"#,
             r#""command":{"script":{"interpreter":["sh"],"text":"echo"}},"environment":{"TZ":"UTC"},"#,
             r#""secrets":{"KEY":"hunter2"},"working_dir":"/srv","run_as":{"uid":1,"gid":2,"groups":[3]},"#,
-            r#""merge_streams":true,"keep_descendants":true,"memory_bytes":1,"processes":2,"log_quota":3,"#,
+            r#""merge_streams":true,"keep_descendants":true,"#,
+            r#""cgroup":{"directory":"/sys/fs/cgroup/x","required":true},"memory":{"most":"1","kept":"cgroup"},"#,
+            r#""cpu":{"most":"1.5","kept":"none"},"pids":{"most":"2","kept":"rlimit"},"log_quota":3,"#,
             r#""lease":{"at_boot_ms":4,"length_ms":5},"timeout_at_boot_ms":6,"grace_ms":7,"#,
             r#""callback_sequence":1,"completion_token":""#,
             &token,
@@ -348,6 +423,9 @@ mod tests {
             ("\"TZ\"", "\"T=Z\""),
             ("hunter2", "hunter2\\u0000"),
             ("/srv", "srv"),
+            ("/sys/fs", "sys/fs"),
+            ("\"kept\":\"rlimit\"", "\"kept\":\"hunter2\""),
+            ("\"most\":\"2\"", "\"most\":\"-2\""),
             ("\"attempt_number\":1", "\"attempt_number\":9223372036854775808"),
             ("\"completion_token\":\"", "\"completion_token\":\"hunter2"),
         ] {

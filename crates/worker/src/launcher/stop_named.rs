@@ -1,13 +1,16 @@
 //! After a launcher was killed: stop what its job's identity names, and say honestly whether that is everything.
 //!
-//! The direct child died with its launcher. What else lives is no longer below the launcher in the process tree, so
-//! it is recognised by what a process cannot take on by accident: the job's process group in the launcher's session,
-//! or the job's own variables in its environment, and in each case a start after the job's. Each is signalled by
-//! pidfd after its identity was compared, in rounds until none is found.
+//! The direct child died with its launcher. A control group of the job's own is killed whole, and emptied it proves
+//! that nothing of it is left: no process leaves one by accident.
 //!
-//! A process that changed its session, its group *and* its environment is not recognised. So `AllGone` is said only
-//! where no stranger remains who could be one: an orphan of our user that started after the job. The question may be
-//! asked again later. (Worker design, *The decidable spawn barrier*, row *launcher died*.)
+//! What else lives is no longer below the launcher in the process tree, so it is recognised by what a process cannot
+//! take on by accident either: the job's process group in the launcher's session, or the job's own variables in its
+//! environment, and in each case a start after the job's. Each is signalled by pidfd after its identity was compared,
+//! in rounds until none is found.
+//!
+//! Without a control group, a process that changed its session, its group *and* its environment is not recognised. So
+//! `AllGone` is said only where no stranger remains who could be one: an orphan of our user that started after the
+//! job. The question may be asked again later. (Worker design, *The decidable spawn barrier*, row *launcher died*.)
 
 use std::collections::HashMap;
 use std::io;
@@ -15,17 +18,21 @@ use std::os::fd::AsFd;
 
 use leasehold_core::id::BootId;
 use leasehold_core::time::{Clock, Millis};
+use rustix::event::poll;
 use rustix::process::{Pid, Signal, getpid};
 
 use super::barrier::JobIdentity;
 use super::environment::{ATTEMPT_VARIABLE, RUN_VARIABLE};
-use super::socket::wait_readable;
+use super::socket::{timespec, wait_readable};
+use crate::cgroup::JobGroup;
 use crate::process_identity::{ProcessStat, open_verified, signal_verified, table};
 
 /// How long rounds go on.
 const PATIENCE: Millis = Millis::from_secs(10);
 /// The longest wait for one killed process to be gone.
 const ROUND: Millis = Millis::new(100);
+/// Between two questions to a control group that is dying.
+const TICK: Millis = Millis::new(10);
 
 /// What is left of a job whose launcher died.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -52,16 +59,31 @@ pub fn stop_named(identity: &JobIdentity, this_boot: &BootId, clock: &dyn Clock)
         signal_verified(launcher.pid, launcher.start, Signal::KILL)?;
         wait_readable(pidfd.as_fd(), Some(PATIENCE))?;
     }
+    let control_group = identity.cgroup.as_ref().map(|directory| JobGroup::at(directory.into()));
     loop {
+        let populated = control_group.as_ref().map(|group| {
+            // An error says that it is gone, or cannot be killed this way: what it holds is asked next.
+            let _ = group.kill();
+            group.is_populated()
+        });
         let table = table()?;
         let found: Vec<_> = table
             .iter()
             .filter(|process| process.pid != us && is_named(identity, process, carries_variables))
             .copied()
             .collect();
-        if found.is_empty() {
-            let stranger = has_stranger(identity, &table, us, is_of_our_user);
-            return Ok(if stranger { Remains::MayLive } else { Remains::AllGone });
+        let gone = match populated {
+            Some(Some(populated)) => !populated,
+            Some(None) | None => found.is_empty() && !has_stranger(identity, &table, us, is_of_our_user),
+        };
+        if found.is_empty() && gone {
+            if let Some(group) = &control_group {
+                group.remove();
+            }
+            return Ok(Remains::AllGone);
+        }
+        if found.is_empty() && populated != Some(Some(true)) {
+            return Ok(Remains::MayLive);
         }
         if clock.boot() >= until {
             return Ok(Remains::MayLive);
@@ -69,6 +91,10 @@ pub fn stop_named(identity: &JobIdentity, this_boot: &BootId, clock: &dyn Clock)
         for process in &found {
             // One that may not be signalled is found again, until the patience is over.
             let _ = signal_verified(process.pid, process.start, Signal::KILL);
+        }
+        if found.is_empty() {
+            // The kernel is not done with what is left of the group, and no descriptor tells when.
+            let _ = poll(&mut [], Some(&timespec(TICK)));
         }
         for process in &found {
             if let Ok(Some(pidfd)) = open_verified(process.pid, process.start) {
@@ -131,7 +157,7 @@ fn is_of_our_user(pid: Pid) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::process_identity::{ProcessIdentity, ProcessorTicks};
+    use crate::process_identity::ProcessIdentity;
 
     const JOB: i32 = 500;
     const LAUNCHER: i32 = 499;
@@ -147,12 +173,12 @@ mod tests {
             launcher: process(LAUNCHER, 990),
             run: "01900000-0000-7000-8000-000000000002".parse().unwrap(),
             attempt_number: leasehold_core::counter::AttemptNumber::FIRST,
+            cgroup: None,
         }
     }
 
     fn process(number: i32, parent: i32, (group, session): (i32, i32), start: u64) -> ProcessStat {
-        let children_ticks = ProcessorTicks::default();
-        ProcessStat { pid: pid(number), state: b'S', parent, group, session, children_ticks, start }
+        ProcessStat { pid: pid(number), state: b'S', parent, group, session, start }
     }
 
     #[test]

@@ -8,7 +8,7 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use leasehold_core::attempt::{ExitStatus, StopReason, Usage};
+use leasehold_core::attempt::{ExitStatus, LimitsKept, StopReason};
 use leasehold_core::counter::CallbackSequence;
 use leasehold_core::crypto::CompletionToken;
 use leasehold_core::frame::Stream;
@@ -16,7 +16,6 @@ use leasehold_core::id::AttemptId;
 use leasehold_core::time::{BootInstant, Clock, Millis};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, ioctl_fionbio, read};
-use rustix::param::clock_ticks_per_second;
 use rustix::process::{
     PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, pidfd_open, wait,
 };
@@ -34,7 +33,11 @@ use super::process::{Lock, ReservedReceipt};
 use super::receipt::{Conclusion, Ending, Moment, Receipt};
 use super::schedule::{Due, Schedule};
 use super::socket;
+use super::usage::usage;
 use crate::attempt_dir::AttemptDir;
+use crate::cgroup::JobGroup;
+use crate::fault::around;
+use crate::fault::steps::CGROUP_REMOVE;
 use crate::process_identity::{ProcessIdentity, ProcessStat};
 
 /// How long a pipe that outlived all its known writers may hold up the end.
@@ -47,6 +50,8 @@ const TICK_FIRST: Millis = Millis::new(10);
 const TICK_STOPPING: Millis = Millis::new(100);
 /// The slowest tick while the job simply runs.
 const TICK_RUNNING: Millis = Millis::from_secs(10);
+/// How often in a row children are killed as they come: some milliseconds.
+const CHASE: u32 = 200;
 /// Bytes of one read of a pipe.
 const READ: usize = 64 * 1024;
 
@@ -56,6 +61,8 @@ pub(super) struct Running {
     pub(super) callback_sequence: CallbackSequence,
     pub(super) completion_token: CompletionToken,
     pub(super) keep_descendants: bool,
+    pub(super) limits: LimitsKept,
+    pub(super) group: Option<JobGroup>,
     pub(super) mask: Mask,
     pub(super) _lock: Lock,
     pub(super) dir: AttemptDir,
@@ -107,7 +114,6 @@ struct Supervisor {
     drain_until: Option<BootInstant>,
     tick: Millis,
     tick_at: BootInstant,
-    max_rss_kib: u64,
 }
 
 enum Ready {
@@ -134,7 +140,6 @@ impl Supervisor {
             drain_until: None,
             tick: TICK_FIRST,
             tick_at,
-            max_rss_kib: 0,
             running,
         }
     }
@@ -188,7 +193,7 @@ impl Supervisor {
                 Due::Terminate(reason) => self.terminate(reason, now, None),
                 Due::Kill => self.kill_from(now),
             }
-        } else if !self.childless {
+        } else if !self.all_gone() {
             let in_grace = self.running.schedule.stopping().is_some() && self.running.schedule.due(now) != Due::Kill;
             // Left alone only after a natural end: what runs without authority is stopped whole.
             if !in_grace && (self.running.schedule.stopping().is_some() || !self.running.keep_descendants) {
@@ -196,20 +201,44 @@ impl Supervisor {
             }
         }
         if let Some(since) = self.killing_since
-            && !self.childless
             && !self.gave_up
+            && !self.all_gone()
         {
-            self.left = descendants::kill_round(getpid()).unwrap_or_default();
-            self.reap();
+            self.kill_round();
             // The direct child itself is never given up: without its end there is nothing to say.
             self.gave_up = self.ended.is_some() && now.since(since) >= KILL_PATIENCE;
         }
         if now >= self.tick_at {
-            self.sample_memory();
             let slowest = if self.is_stopping() { TICK_STOPPING } else { TICK_RUNNING };
             self.tick = self.tick.times(2).min(slowest);
             self.tick_at = now.plus(self.tick);
         }
+    }
+
+    /// SIGKILL to everything of the job: its control group, its process group, every descendant; then, as long as new
+    /// ones keep coming, whatever comes to this subreaper.
+    fn kill_round(&mut self) {
+        if let Some(group) = &self.running.group {
+            let _ = group.kill();
+        }
+        if self.ended.is_none() {
+            // Not reaped, so its number still names its group.
+            let _ = kill_process_group(self.running.identity.pid, Signal::KILL);
+        }
+        self.left = descendants::kill_round(getpid()).unwrap_or_default();
+        self.reap();
+        for _ in 0..CHASE {
+            if self.childless || !descendants::kill_children().unwrap_or(false) {
+                return;
+            }
+            self.reap();
+        }
+    }
+
+    /// Whether nothing of the job is left: no child, and nothing in its control group.
+    fn all_gone(&self) -> bool {
+        let populated = |group: &JobGroup| group.is_populated().unwrap_or(false);
+        self.childless && !self.running.group.as_ref().is_some_and(populated)
     }
 
     fn is_stopping(&self) -> bool {
@@ -252,7 +281,7 @@ impl Supervisor {
     fn over(&mut self, now: BootInstant) -> Option<(ExitStatus, Moment)> {
         let kept = self.running.keep_descendants && self.running.schedule.stopping().is_none();
         let ended = self.ended?;
-        if !(self.childless || kept || self.gave_up) {
+        if !(kept || self.gave_up || self.all_gone()) {
             return None;
         }
         let until = *self.drain_until.get_or_insert(now.plus(DRAIN));
@@ -342,18 +371,11 @@ impl Supervisor {
         self.connections.tell(index, &state);
     }
 
-    /// The largest resident set so far; the kernel forgets it before the child can be reaped.
-    fn sample_memory(&mut self) {
-        let pid = self.running.identity.pid.as_raw_nonzero();
-        let Ok(status) = std::fs::read_to_string(format!("/proc/{pid}/status")) else { return };
-        let peak = status.lines().find_map(|line| line.strip_prefix("VmHWM:"));
-        let kib = peak.and_then(|text| text.trim().trim_end_matches("kB").trim().parse().ok());
-        self.max_rss_kib = self.max_rss_kib.max(kib.unwrap_or(0));
-    }
-
     /// Writes the receipt, then hangs up: whoever hears the hang-up finds it.
     fn conclude(self, status: ExitStatus, ended: Moment) {
-        let Running { attempt, callback_sequence, completion_token, mask, mut log, outputs, clock, .. } = self.running;
+        let Running {
+            attempt, callback_sequence, completion_token, mask, mut log, outputs, clock, group, limits, ..
+        } = self.running;
         // What a kept process still holds open ends here.
         for mut output in outputs {
             log.append(clock.utc(), output.stream, &output.masked.finish(&mask));
@@ -369,7 +391,7 @@ impl Supervisor {
                 stopped: self.signalled,
                 started: self.running.started,
                 ended,
-                usage: usage(self.max_rss_kib),
+                usage: usage(group.as_ref(), limits),
                 log: log.finish(clock.utc()),
                 left_count: u64::try_from(left.len()).unwrap_or(u64::MAX),
                 left: left
@@ -378,6 +400,13 @@ impl Supervisor {
                     .collect(),
             })),
         };
+        // Gone before anybody is told; one that a process was left in stays until the attempt's directory goes.
+        if let Some(group) = &group {
+            let _: io::Result<()> = around(CGROUP_REMOVE, || {
+                group.remove();
+                Ok(())
+            });
+        }
         deliver(&self.running.dir, &self.running.receipt, &last_word, &self.running.listener, self.connections);
     }
 }
@@ -387,12 +416,4 @@ fn exit_status(status: WaitStatus) -> ExitStatus {
         Some(Ok(code)) => ExitStatus::Code(code),
         _ => ExitStatus::Signal(status.terminating_signal().unwrap_or(0)),
     }
-}
-
-/// What all reaped children, and those that they waited for, used up.
-fn usage(max_rss_kib: u64) -> Usage {
-    let ticks = ProcessStat::read(getpid()).map(|stat| stat.children_ticks).unwrap_or_default();
-    let millis = |ticks: u64| Millis::new(ticks.saturating_mul(1000) / clock_ticks_per_second().max(1));
-    // Only a cgroup's counters tell a kill for lack of memory from any other SIGKILL; none is used.
-    Usage { user: millis(ticks.user), system: millis(ticks.system), max_rss_kib, oom_killed: false }
 }

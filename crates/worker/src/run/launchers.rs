@@ -6,7 +6,7 @@ use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use bytes::Bytes;
-use leasehold_core::attempt::{Callback, EvidenceKind, RejectReason};
+use leasehold_core::attempt::{Callback, EvidenceKind, LimitMeans, LimitsKept, RejectReason};
 use leasehold_core::frame::whole_frames;
 use leasehold_core::id::{AttemptId, BootId, WorkerId};
 use leasehold_core::limits::MIB;
@@ -18,11 +18,12 @@ use rustix::process::{Signal, pidfd_send_signal};
 
 use super::users;
 use crate::attempt_dir::{AttemptDir, LOG, OUTPUT};
+use crate::cgroup::{Home, JobGroup};
 use crate::engine::port::{Found, Launch, LaunchAnswer, Receipt as SaidReceipt};
 use crate::launcher::environment::{JobFacts, UserEnvironment, job_environment};
 use crate::launcher::observe::{Observation, ObserveError, decide, observe};
 use crate::launcher::receipt::ReceiptError;
-use crate::launcher::request::{Command, LaunchRequest, LeaseDeadline, RunAs};
+use crate::launcher::request::{Cgroup, Command, JobLimits, LaunchRequest, LeaseDeadline, RunAs};
 use crate::launcher::spawn::{LauncherProgram, spawn};
 use crate::launcher::stop_named::{Remains, stop_named};
 use crate::launcher::{Barrier, Conclusion, LaunchOutcome, Receipt, Rejection};
@@ -41,6 +42,8 @@ pub(super) struct Surroundings {
     pub(super) boot: BootId,
     /// As whom jobs run that name nobody; none: as this very user.
     pub(super) default_user: Option<String>,
+    /// Where control groups of attempts are made; none: nowhere.
+    pub(super) home: Option<Home>,
 }
 
 /// Starts a launcher and waits for its answer.
@@ -59,7 +62,13 @@ pub(super) fn launch(surroundings: &Surroundings, attempts: &Path, launch: &Laun
         Ok(None) => return LaunchAnswer::Unknown("the attempt's directory is gone".to_owned()),
         Err(error) => return LaunchAnswer::Unknown(error.to_string()),
     };
-    let request = request(surroundings, &dir, launch, run_as);
+    let features = surroundings.home.as_ref().map(|home| home.features().clone()).unwrap_or_default();
+    let kept = match launch.offer.revision.limits().kept(&features) {
+        Ok(kept) => kept,
+        // Placed by what this machine could do before its configuration changed.
+        Err(feature) => return rejected(RejectReason::Limits, format!("this worker has no `{feature}` any more")),
+    };
+    let request = request(surroundings, &dir, launch, run_as, kept);
     // The child is reaped when it hangs up; dropping it here leaves it running.
     match spawn(&surroundings.program, &dir, &request, PATIENCE).outcome {
         LaunchOutcome::Started { handle } => LaunchAnswer::Started(handle),
@@ -68,9 +77,17 @@ pub(super) fn launch(surroundings: &Surroundings, attempts: &Path, launch: &Laun
     }
 }
 
-fn request(surroundings: &Surroundings, dir: &AttemptDir, launch: &Launch, run_as: Option<RunAs>) -> LaunchRequest {
+fn request(
+    surroundings: &Surroundings,
+    dir: &AttemptDir,
+    launch: &Launch,
+    run_as: Option<RunAs>,
+    kept: LimitsKept,
+) -> LaunchRequest {
     let offer = &launch.offer;
     let (command, limits) = (offer.revision.command(), offer.revision.limits());
+    let by_group = [kept.memory, kept.cpu, kept.pids].contains(&Some(LimitMeans::Cgroup));
+    let asked_for = offer.revision.placement().require().features.contains("cgroup-kill");
     let facts = JobFacts {
         run: offer.run,
         attempt_number: offer.number,
@@ -98,8 +115,16 @@ fn request(surroundings: &Surroundings, dir: &AttemptDir, launch: &Launch, run_a
         run_as,
         merge_streams: command.merge_streams,
         keep_descendants: limits.keep_descendants,
-        memory_bytes: limits.memory_mib.filter(|_| limits.best_effort).map(|size| size.saturating_mul(mib)),
-        processes: limits.pids.filter(|_| limits.best_effort).map(u64::from),
+        cgroup: surroundings.home.as_ref().map(|home| Cgroup {
+            directory: home.of(offer.attempt).display().to_string(),
+            required: by_group || asked_for,
+        }),
+        limits: JobLimits {
+            memory_bytes: limits.memory_mib.map(|size| size.saturating_mul(mib)),
+            cpu: limits.cpu,
+            pids: limits.pids,
+            kept,
+        },
         log_quota: u64::from(limits.log_mib).saturating_mul(mib),
         lease: (limits.on_lease_loss == OnLeaseLoss::Stop).then_some(lease),
         timeout_at: launch.timeout_at,
@@ -193,6 +218,19 @@ fn stop(attempts: &Path, attempt: AttemptId, boot: &BootId, clock: &dyn Clock) -
         }
     }
     stop_named(&identity, boot, clock).map_err(|error| text(&error))
+}
+
+/// Removes an attempt's directory, and with it what a launcher that died left of its control group.
+pub(super) fn remove(surroundings: &Surroundings, attempts: &Path, attempt: AttemptId) -> Result<(), String> {
+    let Some(dir) = AttemptDir::find(attempts, attempt).map_err(|error| error.to_string())? else { return Ok(()) };
+    let made = match Barrier::read(&dir) {
+        Ok(Some(Barrier::Child(identity))) => identity.cgroup.map(Into::into),
+        _ => None,
+    };
+    for directory in made.into_iter().chain(surroundings.home.as_ref().map(|home| home.of(attempt))) {
+        JobGroup::at(directory).remove();
+    }
+    dir.remove().map_err(|error| error.to_string())
 }
 
 /// The next whole frames of a log.

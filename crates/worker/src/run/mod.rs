@@ -14,6 +14,7 @@ pub(crate) mod users;
 
 use std::collections::{BTreeSet, HashMap};
 use std::os::fd::OwnedFd;
+use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -28,12 +29,15 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::attempt_dir::{AttemptDir, LOG};
+use crate::cgroup::{Home, HomeError, Machine as CgroupMachine};
 use crate::client::{self, Client};
 use crate::config::Config as WorkerConfig;
 use crate::detect;
 use crate::durable::DurableError;
 use crate::engine::port::{Answer, Call, Effect, Exit, Input, Level, Moment, OpId, Outcome, Report, Signal};
 use crate::engine::{Config, Engine, Recovered};
+use crate::fault::around;
+use crate::fault::steps::CGROUP_HOME;
 use crate::identity::{self, Identity, MovedError};
 use crate::inbox::directory::Inbox;
 use crate::launcher::environment::UserEnvironment;
@@ -99,6 +103,9 @@ pub enum RunError {
     /// The capabilities are over a limit.
     #[error("this machine cannot be described: {0}")]
     Capabilities(String),
+    /// The configured place for control groups is none.
+    #[error(transparent)]
+    Cgroup(#[from] HomeError),
     /// The identity cannot be used for TLS.
     #[error("the identity cannot be used: {0}")]
     Tls(String),
@@ -117,7 +124,7 @@ impl RunError {
     /// The exit code of the process.
     pub const fn code(&self) -> u8 {
         match self {
-            Self::Root => 2,
+            Self::Root | Self::Cgroup(_) => 2,
             Self::Capabilities(_) | Self::Io(_) => 1,
             _ => 24,
         }
@@ -195,8 +202,10 @@ fn prepare(options: &Options, clock: &dyn Clock, entropy: impl Entropy + 'static
     };
     let inbox = Inbox::open(&path)?;
     let records = read_inbox(&inbox)?;
-    let capabilities =
-        detect::detect(&options.user.path, &path, options.config.labels.clone(), clock).map_err(|errors| {
+    let home = find_home(&options.config, &identity, state.attempts())?;
+    let groups = home.as_ref().map(|home| home.features().clone()).unwrap_or_default();
+    let capabilities = detect::detect(&options.user.path, &path, groups, options.config.labels.clone(), clock)
+        .map_err(|errors| {
             RunError::Capabilities(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
         })?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(256));
@@ -224,9 +233,37 @@ fn prepare(options: &Options, clock: &dyn Clock, entropy: impl Entropy + 'static
             worker: identity.worker,
             boot,
             default_user,
+            home,
         }),
         _twin: twin,
     })
+}
+
+/// Where control groups are made, with what earlier lives left there removed.
+fn find_home(config: &WorkerConfig, identity: &Identity, attempts: &Path) -> Result<Option<Home>, RunError> {
+    let name = Home::name(&identity.trust_domain, &identity.worker);
+    let machine = match CgroupMachine::read() {
+        Ok(machine) => machine,
+        Err(error) => {
+            tracing::warn!("the control groups of this machine cannot be asked for: {error}");
+            return Ok(None);
+        }
+    };
+    let home = match around(CGROUP_HOME, || -> std::io::Result<_> { Ok(Home::find(&config.cgroup, &name, &machine)) }) {
+        Ok(found) => found?,
+        Err(error) => {
+            tracing::warn!("no control groups can be made: {error}");
+            None
+        }
+    };
+    if let Some(home) = &home {
+        let features: Vec<_> = home.features().iter().map(String::as_str).collect();
+        tracing::info!("control groups in {}: {}", home.directory().display(), features.join(", "));
+        home.sweep(|attempt| attempts.join(attempt.to_string()).exists());
+    } else {
+        tracing::info!("jobs get no control groups of their own");
+    }
+    Ok(home)
 }
 
 fn read_inbox(inbox: &Inbox) -> Result<Vec<crate::inbox::record::Record>, DurableError> {
@@ -296,6 +333,7 @@ async fn drive(
         let now = Moment { boot: clock.boot(), utc: clock.utc() };
         for effect in engine.step(now, input) {
             if let Some(exit) = driver.carry_out(effect)? {
+                driver.leave_home();
                 return Ok(exit);
             }
         }
@@ -339,8 +377,11 @@ impl Driver {
             Effect::CreateDirectory { op, attempt } => self.disk.write(op, Write::CreateDirectory(attempt)),
             Effect::RemoveDirectory { op, attempt } => {
                 self.controls.remove(&attempt);
-                let state = Arc::clone(&self.state);
-                self.blocking(move || Input::Done { op, result: remove(&state, attempt) });
+                let (state, surroundings) = (Arc::clone(&self.state), Arc::clone(&self.surroundings));
+                self.blocking(move || {
+                    let result = launchers::remove(&surroundings, state.attempts(), attempt);
+                    Input::Done { op, result }
+                });
             }
             Effect::Launch { op, launch } => {
                 let (state, surroundings) = (Arc::clone(&self.state), Arc::clone(&self.surroundings));
@@ -379,6 +420,14 @@ impl Driver {
             Effect::Exit(exit) => return Ok(Some(exit)),
         }
         Ok(None)
+    }
+
+    /// Takes the place for control groups away, where no attempt may need it any more.
+    fn leave_home(&self) {
+        let idle = std::fs::read_dir(self.state.attempts()).is_ok_and(|mut entries| entries.next().is_none());
+        if let (Some(home), true) = (&self.surroundings.home, idle) {
+            home.leave();
+        }
     }
 
     fn blocking(&mut self, work: impl FnOnce() -> Input + Send + 'static) {
@@ -458,14 +507,6 @@ async fn listen(control: &AsyncFd<ControlConnection>, offer: OfferId, inputs: &m
         }
     }
     let _ = inputs.send(Input::HungUp { offer }).await;
-}
-
-fn remove(state: &StateDir, attempt: AttemptId) -> Result<(), String> {
-    match AttemptDir::find(state.attempts(), attempt) {
-        Ok(Some(dir)) => dir.remove().map_err(|error| error.to_string()),
-        Ok(None) => Ok(()),
-        Err(error) => Err(error.to_string()),
-    }
 }
 
 fn say(report: &Report) {

@@ -12,7 +12,7 @@ use leasehold_core::id::AttemptId;
 use leasehold_core::time::{BootInstant, Clock, Millis, UtcMillis};
 use leasehold_worker::attempt_dir::{AttemptDir, LOG};
 use leasehold_worker::launcher::environment::DEFAULT_PATH;
-use leasehold_worker::launcher::request::Command;
+use leasehold_worker::launcher::request::{Command, JobLimits};
 use leasehold_worker::launcher::spawn::{LauncherProgram, spawn};
 use leasehold_worker::launcher::{
     Conclusion, ControlConnection, Ending, LaunchOutcome, LaunchRequest, LauncherState, Receipt, Rejection,
@@ -106,8 +106,8 @@ pub(crate) fn argv(words: &[&str]) -> Fixture {
         run_as: None,
         merge_streams: false,
         keep_descendants: false,
-        memory_bytes: None,
-        processes: None,
+        cgroup: None,
+        limits: JobLimits::default(),
         log_quota: 64 * 1024 * 1024,
         lease: None,
         timeout_at: None,

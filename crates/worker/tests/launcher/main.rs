@@ -2,6 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "in the harness of a test a panic is the report")]
 
 mod barrier;
+mod cgroup;
 mod disk;
 mod launch;
 mod output;

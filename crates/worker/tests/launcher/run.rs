@@ -1,6 +1,6 @@
 //! How a job starts and ends when nobody interferes.
 
-use leasehold_core::attempt::{ExitStatus, RejectReason};
+use leasehold_core::attempt::{ExitStatus, LimitMeans, RejectReason};
 use leasehold_core::time::Millis;
 use leasehold_worker::launcher::LaunchOutcome;
 use leasehold_worker::launcher::request::{Command, SecretValue};
@@ -135,7 +135,8 @@ fn nothing_but_the_attempts_files_is_left() {
 #[test]
 fn a_memory_limit_holds() {
     let mut fixture = sh("ulimit -v");
-    fixture.request.memory_bytes = Some(512 * 1024 * 1024);
+    fixture.request.limits.memory_bytes = Some(512 * 1024 * 1024);
+    fixture.request.limits.kept.memory = Some(LimitMeans::Rlimit);
     assert_eq!(fixture.end().stdout(), "524288\n");
 }
 
