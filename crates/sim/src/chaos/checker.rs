@@ -10,7 +10,7 @@ use std::fmt;
 
 use super::fault::Fault;
 use super::history::{History, Life, Run, Submitted};
-use super::jobs::{OnLost, Stream, output};
+use super::jobs::{GRACE, OnLost, Stream, output};
 use truth::{unjustified, unlike_its_outcome, untrue};
 
 /// A broken invariant.
@@ -33,6 +33,9 @@ impl fmt::Display for Violation {
     }
 }
 
+/// After a stop and its grace, everything is gone within this, in milliseconds.
+const GONE: u64 = 2_000;
+
 type Lives<'a> = BTreeMap<(&'a str, u64), Life>;
 
 /// Every violation of a history.
@@ -47,6 +50,7 @@ pub(crate) fn violations(history: &History) -> Vec<Violation> {
         if let Some(submitted) = history.submitted.get(&run.id) {
             found.settled(run, submitted);
             found.truth(run, submitted, &lives);
+            found.time_limit(run, submitted, &lives);
             found.logs(run, submitted, &lives);
             found.story_is_one(run);
             found.cancel_before_start(run, &lives);
@@ -174,11 +178,12 @@ impl Found<'_> {
 
     /// 3: terminal, or lost and held with its evidence.
     fn settled(&mut self, run: &Run, submitted: &Submitted) {
-        let evidence =
-            run.attempts.last().and_then(|last| last.outcome.as_ref()).and_then(|outcome| outcome.evidence.as_ref());
+        let last = run.attempts.last().and_then(|last| last.outcome.as_ref());
+        // What is known of it: evidence, or that its launcher stopped it when its lease was about to end.
+        let evidence = last.is_some_and(|last| last.evidence.is_some() || last.reason.as_deref() == Some("lease"));
         let settled = match run.state.as_str() {
             "succeeded" | "failed" | "cancelled" | "timed_out" => run.outcome.is_some(),
-            "lost" => submitted.job.on_lost == OnLost::Hold && evidence.is_some(),
+            "lost" => submitted.job.on_lost == OnLost::Hold && evidence,
             _ => false,
         };
         if !settled {
@@ -223,6 +228,23 @@ impl Found<'_> {
                 Some(&run.id),
                 format!("{started} attempts were started, and nobody had said that this is safe"),
             );
+        }
+    }
+
+    /// 4: a time limit is kept by the launcher, whoever else is frozen, gone or cut off.
+    fn time_limit(&mut self, run: &Run, submitted: &Submitted, lives: &Lives<'_>) {
+        let Some(limit) = submitted.job.timeout else { return };
+        for attempt in &run.attempts {
+            if self.launcher_was_hit(&attempt.id) {
+                continue;
+            }
+            let Some(life) = lives.get(&(run.id.as_str(), attempt.number)) else { continue };
+            let last = life.daemons.map_or(life.main.to, |daemons| daemons.to.max(life.main.to));
+            let lived = last.saturating_sub(life.main.from);
+            if lived > limit + GRACE + GONE {
+                let text = format!("attempt {} lived {lived} ms with a limit of {limit} ms", attempt.number);
+                self.add(4, Some(&run.id), text);
+            }
         }
     }
 

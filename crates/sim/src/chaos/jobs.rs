@@ -20,6 +20,8 @@ use crate::seed::Seed;
 pub(crate) const BEAT: u64 = 200;
 /// The run lease of every job: the shortest that is allowed, so that losses happen within a run.
 const LEASE: &str = "25s";
+/// Between SIGTERM and SIGKILL, in milliseconds.
+pub(crate) const GRACE: u64 = 1_000;
 /// A daemon that nobody stops ends by itself after this long, in milliseconds; the run is over by then, and it was found.
 const DAEMON_LIFE: u64 = 20 * 60 * 1000;
 
@@ -108,7 +110,8 @@ impl Job {
             1 => Some(seed.below(6_000)),
             _ => None,
         };
-        let attempts = if on_lost == OnLost::Retry { 3 } else { 1 };
+        // A long job that fails ends there, or a run would not settle for minutes.
+        let attempts = if on_lost == OnLost::Retry && works_for < 5_000 { 3 } else { 1 };
         Self { number, kind, works_for, exit, lines, on_lost, attempts, timeout, cancel_after }
     }
 
@@ -134,7 +137,7 @@ impl Job {
             let ignoring = ["sh", "-c", "trap '' TERM; exec \"$0\" \"$@\""].map(str::to_owned);
             argv.splice(0..0, ignoring);
         }
-        let mut limits = json!({ "lease": LEASE, "grace": "1s" });
+        let mut limits = json!({ "lease": LEASE, "grace": format!("{GRACE}ms") });
         if let Some(timeout) = self.timeout {
             limits["timeout"] = json!(format!("{timeout}ms"));
         }

@@ -88,9 +88,9 @@ fn fault(seed: &mut Seed, number: u64, workers: usize) -> (Fault, u64) {
 
 /// Mostly shorter than a heartbeat, sometimes longer than a lease.
 fn outage(seed: &mut Seed) -> u64 {
-    match seed.below(12) {
-        0..7 => seed.below(1_500),
-        7..11 => 1_500 + seed.below(8_000),
+    match seed.below(24) {
+        0..16 => seed.below(1_500),
+        16..23 => 1_500 + seed.below(8_000),
         _ => long(seed),
     }
 }
@@ -102,9 +102,9 @@ fn long(seed: &mut Seed) -> u64 {
 
 /// Of the one control plane that everybody needs.
 fn short_outage(seed: &mut Seed) -> u64 {
-    match seed.below(20) {
-        0..14 => seed.below(1_000),
-        14..19 => 1_000 + seed.below(6_000),
+    match seed.below(40) {
+        0..30 => seed.below(1_000),
+        30..39 => 1_000 + seed.below(6_000),
         _ => 20_000 + seed.below(10_000),
     }
 }

@@ -63,14 +63,14 @@ impl Service {
         Ok(true)
     }
 
-    /// Sends a signal. Whether it ran.
-    pub(crate) fn signal(&self, number: Signal) -> bool {
-        self.pid().is_some_and(|pid| signal(pid, number))
+    /// Sends a signal that it has an answer to. Whether it was there to hear it: one that is still being started is not.
+    pub(crate) fn tell(&self, number: Signal) -> bool {
+        self.pid().is_some_and(|pid| hears(pid, number) && signal(pid, number))
     }
 
     /// Tells it to go; it is started again when it has ended with one of these codes. Whether it ran.
     pub(crate) fn tell_to_go(&mut self, number: Signal, codes: &'static [i32]) -> bool {
-        let ran = self.signal(number);
+        let ran = self.tell(number);
         if ran {
             self.leaving = Some(codes);
         }
@@ -100,6 +100,16 @@ impl Service {
         let text = String::from_utf8_lossy(&std::fs::read(&self.log).unwrap_or_default()).into_owned();
         text.lines().next_back().unwrap_or_default().to_owned()
     }
+}
+
+/// Whether a process catches or holds back a signal.
+fn hears(pid: u32, signal: Signal) -> bool {
+    let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let masks = ["SigCgt:", "SigBlk:"].map(|name| {
+        let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();
+        u64::from_str_radix(line.trim(), 16).unwrap_or(0)
+    });
+    (masks[0] | masks[1]) >> (signal.as_raw() - 1) & 1 == 1
 }
 
 impl Drop for Service {

@@ -97,7 +97,8 @@ impl World {
         let mut command = self.control_host.command(binaries::leasehold());
         command.arg("serve").arg("--data").arg(self.data());
         command.args(["--listen", "127.0.0.1:7440", "--worker-listen", "0.0.0.0:7443"]);
-        command.args(["--advertise", CONTROL_ADDRESS]);
+        // A machine that starts anew waits until its old session has been silent for one and a half of these.
+        command.args(["--advertise", CONTROL_ADDRESS, "--heartbeat", "5s"]);
         self.control.start(command)
     }
 
@@ -135,7 +136,7 @@ impl World {
             }
             Fault::DrainAgent(worker) => hit = self.workers[worker].agent.tell_to_go(Signal::TERM, AGENT_GOES),
             Fault::LeaveRunning(worker) => hit = self.workers[worker].agent.tell_to_go(Signal::USR1, DONE),
-            Fault::HangUp(worker) => hit = self.workers[worker].agent.signal(Signal::HUP),
+            Fault::HangUp(worker) => hit = self.workers[worker].agent.tell(Signal::HUP),
             Fault::KillLauncher(worker) => {
                 let launcher = self.workers[worker].launcher(place);
                 hit = launcher.as_ref().is_some_and(|launcher| signal(launcher.pid, Signal::KILL));
@@ -210,8 +211,8 @@ impl World {
 
     /// Stops every agent and the control plane as a person would, and answers what did not go in order or was left.
     pub(crate) fn shut_down(&mut self) -> Result<Vec<String>> {
-        for index in 0..self.workers.len() {
-            self.workers[index].agent.tell_to_go(Signal::TERM, DONE);
+        for worker in &mut self.workers {
+            worker.agent.tell_to_go(Signal::TERM, DONE);
         }
         for index in 0..self.workers.len() {
             let worker = &mut self.workers[index];

@@ -200,6 +200,8 @@ fn three_a_run_that_never_ends_or_is_held_against_its_policy() {
     breaks(3, held(), |history| history.submitted.get_mut(RUN).unwrap().job.on_lost = OnLost::Fail);
     breaks(3, held(), |history| history.runs[0].attempts[0].outcome = None);
     breaks(3, sound(), |history| history.runs[0].attempts[0].state = "running".to_owned());
+    let known = broken(held(), |history| history.runs[0].attempts[0].outcome = Some(stopped("lease")));
+    assert_eq!(known, [0; 0]);
 }
 
 #[test]
@@ -225,6 +227,20 @@ fn four_a_stop_that_nobody_wished() {
             history.runs[0].state = if reason == "timeout" { "timed_out" } else { "cancelled" }.to_owned();
         });
     }
+}
+
+#[test]
+fn four_a_job_that_outlives_its_time_limit() {
+    let limited = |history: &mut History| history.submitted.get_mut(RUN).unwrap().job.timeout = Some(1_000);
+    assert_eq!(broken(sound(), limited), [0; 0]);
+    let outlives = |history: &mut History| {
+        limited(history);
+        history.marks.push(mark(What::Daemon, 1, 5_001, 0));
+    };
+    breaks(4, sound(), outlives);
+    let mut frozen = sound();
+    frozen.faults.push(happened(Fault::FreezeLauncher(0), Some("attempt-1")));
+    assert_eq!(broken(frozen, outlives), [0; 0]);
 }
 
 #[test]

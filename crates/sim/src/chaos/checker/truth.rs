@@ -65,10 +65,11 @@ pub(super) fn unlike_its_outcome(run: &Run) -> Option<String> {
     let Some(outcome) = &run.outcome else { return None };
     let allowed: &[&str] = match (outcome.kind.as_str(), outcome.exit_code, outcome.reason.as_deref()) {
         ("exited", Some(0), _) => &["succeeded"],
-        ("exited" | "rejected" | "never_spawned", ..) => &["failed"],
         ("stopped" | "not_started", _, Some("cancel" | "shutdown")) => &["cancelled"],
         ("stopped" | "not_started", _, Some("timeout")) => &["timed_out"],
-        ("lost", ..) if run.end_not_observed => &["failed", "cancelled", "timed_out"],
+        ("lost", ..) | ("stopped", _, Some("lease")) if run.end_not_observed => &["failed", "cancelled", "timed_out"],
+        // The last: contact was lost, its end is known, and the policy for what is lost says that this is a failure.
+        ("exited" | "rejected" | "never_spawned", ..) | ("stopped", _, Some("lease")) => &["failed"],
         _ => &[],
     };
     // How a run ended is how one of its attempts did.
@@ -83,10 +84,10 @@ pub(super) fn unlike_its_outcome(run: &Run) -> Option<String> {
 /// Why a next attempt had no right to be.
 pub(super) fn unjustified(before: &Attempt, next: &Attempt, submitted: &Submitted) -> Option<String> {
     let kind = before.outcome.as_ref().map(|outcome| outcome.kind.as_str());
-    let allowed = match kind {
-        Some("never_spawned" | "rejected") => true,
-        Some("lost") => submitted.job.on_lost == OnLost::Retry,
-        Some("exited") => submitted.job.attempts > 1 && before.state == "failed",
+    let allowed = match (before.state.as_str(), kind) {
+        (_, Some("never_spawned" | "rejected")) => true,
+        ("lost", _) => submitted.job.on_lost == OnLost::Retry,
+        ("failed", Some("exited")) => submitted.job.attempts > 1,
         _ => false,
     };
     (!allowed).then(|| {
