@@ -50,6 +50,18 @@ impl AttemptDir {
         Ok(Self { dir })
     }
 
+    /// Hands a job what is its own to the user that it runs as: its directories, and its script where it has one.
+    pub fn hand_to(&self, uid: u32, gid: u32) -> io::Result<()> {
+        self.dir.let_through()?;
+        for name in [WORK, OUTPUT, SCRIPT] {
+            match std::os::unix::fs::lchown(self.path(name), Some(uid), Some(gid)) {
+                Err(error) if error.kind() == io::ErrorKind::NotFound => {}
+                handed => handed?,
+            }
+        }
+        Ok(())
+    }
+
     /// Opens the directory of `attempt`, `None` if there is none.
     pub fn find(attempts: &Path, attempt: AttemptId) -> Result<Option<Self>, DurableError> {
         match Self::open(&attempts.join(attempt.to_string())) {

@@ -89,6 +89,13 @@ impl StateDir {
         &self.dir
     }
 
+    /// Lets the users that jobs run as reach their directories in `attempts`.
+    pub fn let_through(&self) -> Result<(), OwnError> {
+        let io = |source: std::io::Error| OwnError::Io { path: self.attempts.display().to_string(), source };
+        self.dir.let_through().map_err(io)?;
+        Dir::open(&self.attempts)?.let_through().map_err(io)
+    }
+
     /// Where the attempts' directories are.
     pub fn attempts(&self) -> &Path {
         &self.attempts

@@ -30,6 +30,8 @@ use crate::fault::steps::{
 
 const PRIVATE_FILE: Mode = Mode::RUSR.union(Mode::WUSR);
 const PRIVATE_DIR: Mode = Mode::RWXU;
+/// What [`Dir::let_through`] adds.
+const LET_THROUGH: Mode = Mode::XGRP.union(Mode::XOTH);
 
 /// Why a durable file or directory cannot be used.
 #[derive(Debug, thiserror::Error)]
@@ -101,14 +103,21 @@ impl Dir {
         around(FOLDER_MAKE, || std::fs::create_dir_all(parent)).map_err(named(&parent.display().to_string()))
     }
 
-    /// Opens an existing directory; refuses a symbolic link, another owner and any access for others.
+    /// Opens an existing directory; refuses a symbolic link, another owner and any access for others but
+    /// [`Dir::let_through`].
     pub fn open(path: &Path) -> Result<Self, DurableError> {
         let name = path.display().to_string();
         let flags = OFlags::DIRECTORY | OFlags::NOFOLLOW | OFlags::CLOEXEC | OFlags::RDONLY;
         let fd = fs::open(path, flags, Mode::empty()).map_err(named(&name))?;
         let stat = fs::fstat(&fd).map_err(named(&name))?;
-        private(&name, stat.st_uid, stat.st_mode)?;
+        // To search a directory shows nothing of it: whoever is let through must know the name of what is meant for him.
+        private(&name, stat.st_uid, stat.st_mode, LET_THROUGH)?;
         Ok(Self { fd, path: path.to_owned() })
+    }
+
+    /// Lets other users reach what is theirs below it, by name: they may search it, and neither list nor change it.
+    pub fn let_through(&self) -> io::Result<()> {
+        Ok(fs::fchmod(&self.fd, PRIVATE_DIR.union(LET_THROUGH))?)
     }
 
     /// Where it was opened; for messages and for what needs a path (a job's working directory).
@@ -188,7 +197,7 @@ impl Dir {
             Err(errno) => return Err(named(name)(errno)),
         };
         let stat = fs::fstat(&file).map_err(named(name))?;
-        private(name, stat.st_uid, stat.st_mode)?;
+        private(name, stat.st_uid, stat.st_mode, Mode::empty())?;
         if FileType::from_raw_mode(stat.st_mode) != FileType::RegularFile {
             return Err(DurableError::Unsafe { name: name.to_owned(), why: "not a plain file".to_owned() });
         }
@@ -344,11 +353,12 @@ impl Prepared {
     }
 }
 
-fn private(name: &str, owner: u32, mode: u32) -> Result<(), DurableError> {
+/// Refuses what others own, and any access for others but `allowed`.
+fn private(name: &str, owner: u32, mode: u32, allowed: Mode) -> Result<(), DurableError> {
     let us = rustix::process::geteuid().as_raw();
     let why = if owner != us {
         format!("owned by uid {owner}, not by {us}")
-    } else if mode & 0o077 != 0 {
+    } else if mode & 0o077 & !allowed.as_raw_mode() != 0 {
         format!("mode {:04o} gives others access", mode & 0o7777)
     } else {
         return Ok(());
@@ -443,6 +453,8 @@ mod tests {
         assert!(matches!(dir.read("d", 10), Err(DurableError::Unsafe { .. })));
         dir.publish::<file::Record>("large", b"12345").unwrap();
         assert!(matches!(dir.read("large", 4), Err(DurableError::Unsafe { .. })));
+        dir.let_through().unwrap();
+        Dir::open(&parent.path().join("state")).unwrap();
         std::fs::set_permissions(dir.path(), std::fs::Permissions::from_mode(0o755)).unwrap();
         assert!(matches!(Dir::open(&parent.path().join("state")), Err(DurableError::Unsafe { .. })));
     }

@@ -11,7 +11,7 @@ use leasehold_core::attempt::{Handle, StopReason};
 use leasehold_core::time::{BootInstant, Millis};
 use serde::{Deserialize, Serialize};
 
-use super::receipt::Receipt;
+use super::receipt::{Left, Receipt};
 use super::socket;
 use crate::attempt_dir::AttemptDir;
 use crate::fault::around;
@@ -38,6 +38,8 @@ pub enum LauncherState {
         handle: Handle,
         /// Whether it is being stopped, and why.
         stopping: Option<StopReason>,
+        /// What has outlived SIGKILL for longer than it should: the kernel does not let go of it.
+        left: Option<Left>,
     },
     /// The job has ended and the receipt is on disk.
     Ended,
@@ -49,17 +51,25 @@ pub enum LauncherState {
 #[derive(Serialize, Deserialize)]
 #[serde(deny_unknown_fields, rename_all = "snake_case")]
 enum State {
-    Running { handle: String, stopping: Option<String> },
+    Running { handle: String, stopping: Option<String>, left: Option<WireLeft> },
     Ended {},
     Unwritten { receipt: String },
+}
+
+#[derive(Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+struct WireLeft {
+    count: u64,
+    pids: Vec<u32>,
 }
 
 impl LauncherState {
     pub(super) fn to_bytes(&self) -> Vec<u8> {
         let state = match self {
-            Self::Running { handle, stopping } => State::Running {
+            Self::Running { handle, stopping, left } => State::Running {
                 handle: ProcessIdentity::from_handle(handle).map(|identity| identity.to_string()).unwrap_or_default(),
                 stopping: stopping.map(|reason| reason.to_string()),
+                left: left.clone().map(|Left { count, pids }| WireLeft { count, pids }),
             },
             Self::Ended => State::Ended {},
             Self::Unwritten(receipt) => {
@@ -73,9 +83,10 @@ impl LauncherState {
     fn from_bytes(bytes: &[u8]) -> io::Result<Self> {
         let refused = || io::Error::new(io::ErrorKind::InvalidData, "unexpected message from the launcher");
         Ok(match serde_json::from_slice(bytes).map_err(|_| refused())? {
-            State::Running { handle, stopping } => Self::Running {
+            State::Running { handle, stopping, left } => Self::Running {
                 handle: handle.parse::<ProcessIdentity>().map_err(|_| refused())?.to_handle(),
                 stopping: stopping.map(|reason| reason.parse()).transpose().map_err(|_| refused())?,
+                left: left.map(|WireLeft { count, pids }| Left { count, pids }),
             },
             State::Ended {} => Self::Ended,
             State::Unwritten { receipt } => {

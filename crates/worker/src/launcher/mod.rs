@@ -44,6 +44,7 @@ pub mod observe;
 mod process;
 mod program;
 pub mod receipt;
+mod remainder;
 pub mod request;
 mod schedule;
 mod socket;

@@ -217,6 +217,12 @@ fn start(
             interpreter.iter().cloned().chain([script]).collect()
         }
     };
+    if let Some(user) = &request.run_as {
+        dir.hand_to(user.uid, user.gid).map_err(|error| {
+            let why = format!("cannot hand its directory to uid {}: {error}; only root runs jobs as others", user.uid);
+            Rejection::new(RejectReason::RunAs, why)
+        })?;
+    }
     let name = argv.first().map_or("", String::as_str);
     let search_path = request.environment.get("PATH").map_or(DEFAULT_PATH, String::as_str);
     let program = program::find(name, search_path, &working_dir).map_err(rejection(RejectReason::Exec))?;

@@ -24,7 +24,16 @@ const SCHEMA: &str = "leasehold/receipt/v1";
 pub const RECEIPT_BYTES: usize = 8 * 1024;
 
 /// Leftover processes that a receipt names; more are only counted.
-const LEFT_NAMED: usize = 16;
+pub(super) const LEFT_PIDS: usize = 16;
+
+/// What the kernel does not let go of.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Left {
+    /// How many processes.
+    pub count: u64,
+    /// The ids of the first sixteen.
+    pub pids: Vec<u32>,
+}
 
 /// A launcher's last word.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -67,6 +76,8 @@ pub struct Ending {
     pub left: Vec<ProcessIdentity>,
     /// How many processes could not be killed.
     pub left_count: u64,
+    /// They ended after all, and the launcher saw it.
+    pub left_gone: bool,
 }
 
 /// One instant on both clocks.
@@ -134,6 +145,7 @@ enum WireConclusion {
         log_cut: Option<WireCut>,
         left: Vec<String>,
         left_count: u64,
+        left_gone: bool,
     },
 }
 
@@ -208,6 +220,26 @@ impl Receipt {
         }
     }
 
+    /// What the kernel would not let go of (`cancel_incomplete`), unless it went after all.
+    pub fn left(&self) -> Option<Left> {
+        match &self.conclusion {
+            Conclusion::Ended(ending) if ending.left_count > 0 && !ending.left_gone => {
+                let pids = ending.left.iter().filter_map(|left| u32::try_from(left.pid.as_raw_nonzero().get()).ok());
+                Some(Left { count: ending.left_count, pids: pids.take(LEFT_PIDS).collect() })
+            }
+            _ => None,
+        }
+    }
+
+    /// The same receipt, of a job of which nothing is left any more.
+    pub(super) fn with_nothing_left(&self) -> Self {
+        let mut receipt = self.clone();
+        if let Conclusion::Ended(ending) = &mut receipt.conclusion {
+            ending.left_gone = true;
+        }
+        receipt
+    }
+
     pub(super) fn prepare(dir: &Dir) -> Result<Prepared, DurableError> {
         dir.prepare::<file::Receipt>(RECEIPT, RECEIPT_BYTES)
     }
@@ -243,8 +275,9 @@ impl Receipt {
                     stdout: cut.stdout,
                     stderr: cut.stderr,
                 }),
-                left: ending.left.iter().take(LEFT_NAMED).map(ToString::to_string).collect(),
+                left: ending.left.iter().take(LEFT_PIDS).map(ToString::to_string).collect(),
                 left_count: ending.left_count,
+                left_gone: ending.left_gone,
             },
         };
         let file = File {
@@ -289,6 +322,7 @@ impl Receipt {
                 log_cut,
                 left,
                 left_count,
+                left_gone,
             } => Conclusion::Ended(Box::new(Ending {
                 status: match status {
                     WireStatus::Code(code) => ExitStatus::Code(code),
@@ -315,6 +349,7 @@ impl Receipt {
                 },
                 left: left.iter().map(|text| text.parse()).collect::<Result<_, _>>().map_err(|_| damaged("left")())?,
                 left_count,
+                left_gone,
             })),
         };
         Ok(Self {
@@ -365,6 +400,7 @@ mod tests {
             },
             left: (1..=40).map(|pid| format!("{}/{pid}/11", "b".repeat(64)).parse().unwrap()).collect(),
             left_count: 40,
+            left_gone: false,
         }
     }
 
@@ -380,7 +416,7 @@ mod tests {
     #[test]
     fn a_receipt_survives_its_file() {
         let mut whole = ending();
-        whole.left.truncate(LEFT_NAMED);
+        whole.left.truncate(LEFT_PIDS);
         for conclusion in
             [Conclusion::Ended(Box::new(whole)), Conclusion::Rejected(Rejection::new(RejectReason::Deadline, "late"))]
         {

@@ -17,7 +17,8 @@ use leasehold_core::time::{BootInstant, Clock, Millis};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, ioctl_fionbio, read};
 use rustix::process::{
-    PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, pidfd_open, wait,
+    PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, pidfd_open,
+    setpriority_process, wait,
 };
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
@@ -30,7 +31,8 @@ use super::descendants;
 use super::log::Log;
 use super::mask::{Mask, Masked};
 use super::process::{Lock, ReservedReceipt};
-use super::receipt::{Conclusion, Ending, Moment, Receipt};
+use super::receipt::{Conclusion, Ending, LEFT_PIDS, Left, Moment, Receipt};
+use super::remainder::see_off;
 use super::schedule::{Due, Schedule};
 use super::socket;
 use super::usage::usage;
@@ -50,6 +52,8 @@ const TICK_FIRST: Millis = Millis::new(10);
 const TICK_STOPPING: Millis = Millis::new(100);
 /// The slowest tick while the job simply runs.
 const TICK_RUNNING: Millis = Millis::from_secs(10);
+/// The nice value of a launcher that kills.
+const FIRST_IN_LINE: i32 = -20;
 /// How often in a row children are killed as they come: some milliseconds.
 const CHASE: u32 = 200;
 /// Bytes of one read of a pipe.
@@ -110,6 +114,8 @@ struct Supervisor {
     childless: bool,
     killing_since: Option<BootInstant>,
     left: Vec<ProcessStat>,
+    /// What of that the agent was told.
+    said_left: Option<Left>,
     gave_up: bool,
     drain_until: Option<BootInstant>,
     tick: Millis,
@@ -136,6 +142,7 @@ impl Supervisor {
             childless: false,
             killing_since: None,
             left: Vec::new(),
+            said_left: None,
             gave_up: false,
             drain_until: None,
             tick: TICK_FIRST,
@@ -200,16 +207,17 @@ impl Supervisor {
                 self.kill_from(now);
             }
         }
-        if let Some(since) = self.killing_since
-            && !self.gave_up
-            && !self.all_gone()
-        {
+        let overdue = self.killing_since.is_some_and(|since| now.since(since) >= KILL_PATIENCE);
+        if self.killing_since.is_some() && !self.gave_up && !self.all_gone() {
             self.kill_round();
-            // The direct child itself is never given up: without its end there is nothing to say.
-            self.gave_up = self.ended.is_some() && now.since(since) >= KILL_PATIENCE;
+            // The direct child itself is never given up: without its end there is nothing to say but that.
+            self.gave_up = self.ended.is_some() && overdue;
+            if self.ended.is_none() && overdue {
+                self.say_left();
+            }
         }
         if now >= self.tick_at {
-            let slowest = if self.is_stopping() { TICK_STOPPING } else { TICK_RUNNING };
+            let slowest = if self.is_stopping() && !overdue { TICK_STOPPING } else { TICK_RUNNING };
             self.tick = self.tick.times(2).min(slowest);
             self.tick_at = now.plus(self.tick);
         }
@@ -232,6 +240,20 @@ impl Supervisor {
                 return;
             }
             self.reap();
+        }
+    }
+
+    /// Tells the agent what does not die, when that has changed.
+    fn say_left(&mut self) {
+        let mut pids: Vec<_> =
+            self.left.iter().filter_map(|process| u32::try_from(process.pid.as_raw_nonzero().get()).ok()).collect();
+        pids.sort_unstable();
+        let count = u64::try_from(pids.len()).unwrap_or(u64::MAX);
+        pids.truncate(LEFT_PIDS);
+        let left = (count > 0).then_some(Left { count, pids });
+        if left != self.said_left {
+            self.said_left = left;
+            self.connections.tell_all(&self.state().to_bytes());
         }
     }
 
@@ -268,6 +290,8 @@ impl Supervisor {
     fn kill_from(&mut self, now: BootInstant) {
         if self.killing_since.is_none() {
             self.killing_since = Some(now);
+            // Among a thousand processes that fork, one that kills must get its turn. Only root can have that.
+            let _ = setpriority_process(None, FIRST_IN_LINE);
             self.quicken(now);
         }
     }
@@ -347,7 +371,11 @@ impl Supervisor {
     }
 
     fn state(&self) -> LauncherState {
-        LauncherState::Running { handle: self.running.identity.to_handle(), stopping: self.signalled }
+        LauncherState::Running {
+            handle: self.running.identity.to_handle(),
+            stopping: self.signalled,
+            left: self.said_left.clone(),
+        }
     }
 
     fn accept(&mut self) {
@@ -381,6 +409,7 @@ impl Supervisor {
             log.append(clock.utc(), output.stream, &output.masked.finish(&mask));
         }
         let left = if self.gave_up { self.left } else { Vec::new() };
+        let nothing_left = left.is_empty();
         let boot = &self.running.identity.boot;
         let last_word = Receipt {
             attempt,
@@ -398,6 +427,7 @@ impl Supervisor {
                     .iter()
                     .map(|process| ProcessIdentity { boot: boot.clone(), pid: process.pid, start: process.start })
                     .collect(),
+                left_gone: false,
             })),
         };
         // Gone before anybody is told; one that a process was left in stays until the attempt's directory goes.
@@ -408,6 +438,9 @@ impl Supervisor {
             });
         }
         deliver(&self.running.dir, &self.running.receipt, &last_word, &self.running.listener, self.connections);
+        if !nothing_left {
+            see_off(&self.running.dir, &last_word, group.as_ref(), clock);
+        }
     }
 }
 

@@ -50,9 +50,14 @@ pub(super) struct Surroundings {
 pub(super) fn launch(surroundings: &Surroundings, attempts: &Path, launch: &Launch) -> LaunchAnswer {
     let rejected = |reason, detail: String| LaunchAnswer::Rejected { reason, detail };
     let name = launch.offer.revision.command().run_as.as_ref().or(surroundings.default_user.as_ref());
+    let mut home = surroundings.user.clone();
     let run_as = match name.map(|name| (name, users::find(name))) {
         None => None,
-        Some((_, Ok(Some(user)))) => Some(user),
+        Some((name, Ok(Some(user)))) => {
+            // Another user's job has that user's home, not the agent's.
+            home = UserEnvironment { home: user.home, user: name.clone(), ..home };
+            Some(user.run_as)
+        }
         // No launcher was called, and none will be: nothing ran.
         Some((name, Ok(None))) => return rejected(RejectReason::RunAs, format!("this machine has no user `{name}`")),
         Some((name, Err(error))) => return rejected(RejectReason::RunAs, format!("cannot look up `{name}`: {error}")),
@@ -68,7 +73,7 @@ pub(super) fn launch(surroundings: &Surroundings, attempts: &Path, launch: &Laun
         // Placed by what this machine could do before its configuration changed.
         Err(feature) => return rejected(RejectReason::Limits, format!("this worker has no `{feature}` any more")),
     };
-    let request = request(surroundings, &dir, launch, run_as, kept);
+    let request = request(surroundings, &dir, launch, (run_as, &home), kept);
     // The child is reaped when it hangs up; dropping it here leaves it running.
     match spawn(&surroundings.program, &dir, &request, PATIENCE).outcome {
         LaunchOutcome::Started { handle } => LaunchAnswer::Started(handle),
@@ -81,7 +86,7 @@ fn request(
     surroundings: &Surroundings,
     dir: &AttemptDir,
     launch: &Launch,
-    run_as: Option<RunAs>,
+    (run_as, user): (Option<RunAs>, &UserEnvironment),
     kept: LimitsKept,
 ) -> LaunchRequest {
     let offer = &launch.offer;
@@ -109,7 +114,7 @@ fn request(
                 Command::Script { interpreter: interpreter.clone(), text: script.clone() }
             }
         },
-        environment: job_environment(&surroundings.user, &offer.revision.public_variables(), &facts),
+        environment: job_environment(user, &offer.revision.public_variables(), &facts),
         secrets: std::collections::BTreeMap::new(),
         working_dir: command.working_dir.clone(),
         run_as,

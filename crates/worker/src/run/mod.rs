@@ -23,7 +23,7 @@ use leasehold_core::attempt::StopReason;
 use leasehold_core::id::{AttemptId, OfferId};
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::time::{Clock, Entropy, Millis};
-use rustix::process::{WaitOptions, wait};
+use rustix::process::{DumpableBehavior, WaitOptions, set_dumpable_behavior, wait};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
@@ -143,6 +143,8 @@ struct Start {
 
 /// Runs a worker until it is done. The caller has no other threads or children.
 pub fn run(options: &Options, clock: &'static dyn Clock, entropy: impl Entropy + 'static) -> Result<Exit, RunError> {
+    // Secrets of jobs pass through this memory: no core file, and no look at it by another process of this user.
+    set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(std::io::Error::from)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(THREADS).build()?;
     // Before anything that takes time: a signal during the start must be heard, not kill.
     let mut signals = {
@@ -186,6 +188,9 @@ fn prepare(options: &Options, clock: &dyn Clock, entropy: impl Entropy + 'static
     let allow_root = options.config.allow_root || identity.allow_root;
     if root && !allow_root && options.config.run_as.is_empty() {
         return Err(RunError::Root);
+    }
+    if root && !options.config.run_as.is_empty() {
+        state.let_through()?;
     }
     let boot = boot_id()?;
     identity::check_place(state.dir(), &identity, identity::machine_id().as_deref(), &boot)?;

@@ -2,8 +2,17 @@
 
 use crate::launcher::request::RunAs;
 
+/// A user as a job needs it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct User {
+    /// Its ids and groups.
+    pub(super) run_as: RunAs,
+    /// Its home directory.
+    pub(super) home: String,
+}
+
 /// The user `name`, with the groups it belongs to; `None` where the machine has no such user.
-pub(super) fn find(name: &str) -> std::io::Result<Option<RunAs>> {
+pub(super) fn find(name: &str) -> std::io::Result<Option<User>> {
     let passwd = std::fs::read_to_string("/etc/passwd")?;
     let group = std::fs::read_to_string("/etc/group")?;
     Ok(parse(name, &passwd, &group))
@@ -20,7 +29,7 @@ fn name_in(uid: u32, passwd: &str) -> Option<String> {
     Some(found[0].to_owned())
 }
 
-fn parse(name: &str, passwd: &str, group: &str) -> Option<RunAs> {
+fn parse(name: &str, passwd: &str, group: &str) -> Option<User> {
     let fields: Vec<&str> = passwd.lines().map(|line| line.split(':').collect()).find(|f: &Vec<_>| f[0] == name)?;
     let (uid, gid) = (fields.get(2)?.parse().ok()?, fields.get(3)?.parse().ok()?);
     let member = |line: &str| {
@@ -29,7 +38,8 @@ fn parse(name: &str, passwd: &str, group: &str) -> Option<RunAs> {
         belongs.then(|| fields[2].parse().ok())?
     };
     let groups = group.lines().filter_map(member).filter(|other: &u32| *other != gid).collect();
-    Some(RunAs { uid, gid, groups })
+    let home = fields.get(5).filter(|home| home.starts_with('/')).map_or("/", |home| home).to_owned();
+    Some(User { run_as: RunAs { uid, gid, groups }, home })
 }
 
 #[cfg(test)]
@@ -41,7 +51,9 @@ mod tests {
         let passwd = "root:x:0:0:root:/root:/bin/sh\njobs:x:990:980::/nonexistent:/usr/sbin/nologin\n";
         let group = "root:x:0:\njobs:x:980:\ngpu:x:44:other,jobs\ntape:x:26:jobsx\n";
         let found = parse("jobs", passwd, group).unwrap();
-        assert_eq!(found, RunAs { uid: 990, gid: 980, groups: vec![44] });
+        assert_eq!(found.run_as, RunAs { uid: 990, gid: 980, groups: vec![44] });
+        assert_eq!(found.home, "/nonexistent");
+        assert_eq!(parse("root", "root:x:0:0:root", group).unwrap().home, "/", "a torn line has no home to give");
         assert_eq!(parse("job", passwd, group), None);
     }
 

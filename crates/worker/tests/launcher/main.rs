@@ -7,4 +7,6 @@ mod disk;
 mod launch;
 mod output;
 mod run;
+mod run_as;
 mod stop;
+mod stubborn;

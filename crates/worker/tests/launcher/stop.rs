@@ -122,7 +122,7 @@ fn a_restarted_agent_re_attaches() {
         let again = leasehold_worker::launcher::ControlConnection::connect(&started.dir).unwrap();
         started.control = again;
         let state = started.state();
-        let Some(LauncherState::Running { handle, stopping: None }) = state else { panic!("{state:?}") };
+        let Some(LauncherState::Running { handle, stopping: None, left: None }) = state else { panic!("{state:?}") };
         assert_eq!(handle, started.handle);
     }
     started.control().stop(StopReason::Cancel, None).unwrap();
