@@ -44,7 +44,7 @@ pub(crate) fn violations(history: &History) -> Vec<Violation> {
     let mut found = Found { history, violations: Vec::new() };
     found.starts(&lives);
     found.overlaps(&lives);
-    found.lost_means_over(&lives);
+    found.over_means_over(&lives);
     found.nothing_is_forgotten();
     for run in &history.runs {
         if let Some(submitted) = history.submitted.get(&run.id) {
@@ -138,9 +138,9 @@ impl Found<'_> {
         })
     }
 
-    /// 2, for whoever reads `lost`: the job is over by then, with the same exceptions.
-    fn lost_means_over(&mut self, lives: &Lives<'_>) {
-        for (run, seen) in &self.history.seen_lost {
+    /// 2, for whoever reads that a run is lost or has ended: by then nothing of it lives, with the same exceptions.
+    fn over_means_over(&mut self, lives: &Lives<'_>) {
+        for (run, seen) in &self.history.seen_over {
             let latest = lives.iter().rfind(|((of, _), _)| of == run);
             let Some(((_, number), life)) = latest else { continue };
             let daemon = life.daemons.filter(|_| {
@@ -154,7 +154,7 @@ impl Found<'_> {
                     self.add(
                         2,
                         Some(run),
-                        format!("attempt {number} lived {late} ms after the run was seen to be lost"),
+                        format!("attempt {number} lived {late} ms after the run was seen to be over"),
                     );
                 }
             }
@@ -211,7 +211,7 @@ impl Found<'_> {
                 self.add(4, Some(&run.id), format!("attempt {}: {sentence}", attempt.number));
             }
         }
-        if let Some(sentence) = unlike_its_outcome(run) {
+        if let Some(sentence) = unlike_its_outcome(run, submitted) {
             self.add(4, Some(&run.id), sentence);
         }
         for pair in run.attempts.windows(2) {

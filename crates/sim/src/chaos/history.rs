@@ -19,8 +19,8 @@ pub(crate) struct History {
     pub(crate) runs: Vec<Run>,
     /// What was done, in the order it began.
     pub(crate) faults: Vec<Happened>,
-    /// When a run was first seen to be lost, by run.
-    pub(crate) seen_lost: BTreeMap<String, u64>,
+    /// When a run was first seen to have ended, or to be lost, by run.
+    pub(crate) seen_over: BTreeMap<String, u64>,
     /// Slots of each worker.
     pub(crate) slots: usize,
     /// Processes of the product that ended although nobody had told them to, or not as they were told.
@@ -249,8 +249,8 @@ impl History {
                 lines.push((mark.at, format!("mark   {mark}")));
             }
         }
-        if let Some(at) = self.seen_lost.get(run) {
-            lines.push((*at, "seen   to be lost".to_owned()));
+        if let Some(at) = self.seen_over.get(run) {
+            lines.push((*at, "seen   to be over".to_owned()));
         }
         lines.sort();
         for (at, line) in lines {

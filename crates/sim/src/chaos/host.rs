@@ -26,6 +26,8 @@ pub(crate) struct Host {
     /// The number in `/proc/<pid>/ns/net` of everything that runs here.
     inode: String,
     clock: WallClock,
+    /// The control group that its processes live in, where it has any.
+    group: Option<String>,
     directory: PathBuf,
     boots: u32,
 }
@@ -38,16 +40,18 @@ pub(crate) struct Process {
 }
 
 impl Host {
-    /// Makes a machine whose clock and boot id are files in `directory`.
-    pub(crate) fn create(name: &str, directory: &Path) -> Result<Self> {
+    /// Makes a machine whose clock and boot id are files in `directory`; with control groups of its own, where this one
+    /// has any, if `has_groups`.
+    pub(crate) fn create(name: &str, directory: &Path, has_groups: bool) -> Result<Self> {
         let namespace = format!("leasehold-{}-{name}", std::process::id());
         ip(&format!("netns add {namespace}"))?;
         ip(&format!("-n {namespace} link set lo up"))?;
         let link = format!("/run/netns/{namespace}");
         let inode = format!("net:[{}]", std::os::unix::fs::MetadataExt::ino(&fs::metadata(&link).context(link)?));
         let clock = WallClock::new(directory.join(format!("{name}-clock")))?;
-        let mut host =
-            Self { name: name.to_owned(), namespace, inode, clock, directory: directory.to_owned(), boots: 0 };
+        let group = has_groups.then(|| namespace.clone());
+        let (name, directory) = (name.to_owned(), directory.to_owned());
+        let mut host = Self { name, namespace, inode, clock, group, directory, boots: 0 };
         host.new_boot()?;
         Ok(host)
     }
@@ -74,7 +78,9 @@ impl Host {
     pub(crate) fn command(&self, program: &Path) -> Command {
         // The mounts are seen by this process and its children only, and go with the last of them. What makes the clock
         // jump counts its processes in /dev/shm, and whoever is killed leaves his count there.
-        let script = "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && mount -t tmpfs tmpfs /dev/shm && \
+        let script = "if [ -n \"$GROUP\" ] && mount -t cgroup2 cgroup2 /sys/fs/cgroup; then \
+                      mkdir -p /sys/fs/cgroup/$GROUP/agent && echo $$ >/sys/fs/cgroup/$GROUP/agent/cgroup.procs; fi; \
+                      mount --bind \"$0\" /proc/sys/kernel/random/boot_id && mount -t tmpfs tmpfs /dev/shm && \
                       export LD_PRELOAD=\"$CLOCK\" && exec \"$@\"";
         let mut command = Command::new("ip");
         command.args(["netns", "exec", &self.namespace, "sh", "-c", script]).arg(self.boot_id()).arg(program);
@@ -82,8 +88,21 @@ impl Host {
             command.env(if name == "LD_PRELOAD" { "CLOCK".to_owned() } else { name }, value);
         }
         // The times of files stay true.
-        command.env("NO_FAKE_STAT", "1");
+        command.env("NO_FAKE_STAT", "1").env("GROUP", self.group.as_deref().unwrap_or_default());
         command
+    }
+
+    /// The control groups of attempts that are still there; `remove` takes every group away, as a boot does.
+    pub(crate) fn groups(&self, remove: bool) -> Result<Vec<String>> {
+        let Some(group) = &self.group else { return Ok(Vec::new()) };
+        let script = "mount -t cgroup2 cgroup2 /sys/fs/cgroup 2>/dev/null && cd /sys/fs/cgroup/$0 2>/dev/null || exit 0; \
+                      find . -mindepth 2 -type d; [ -z \"$1\" ] || find . -depth -type d -exec rmdir {} +; \
+                      [ -z \"$1\" ] || rmdir /sys/fs/cgroup/$0";
+        let mut command = Command::new("ip");
+        command.args(["netns", "exec", &self.namespace, "sh", "-c", script, group]);
+        command.arg(if remove { "remove" } else { "" });
+        let output = command.output().context("cannot start `ip`")?;
+        Ok(String::from_utf8_lossy(&output.stdout).lines().map(|line| format!("{}: group {line}", self.name)).collect())
     }
 
     /// Everything that runs here.
@@ -119,6 +138,7 @@ impl Host {
 impl Drop for Host {
     fn drop(&mut self) {
         let _ = self.kill_everything();
+        let _ = self.groups(true);
         if let Err(error) = ip(&format!("netns delete {}", self.namespace)) {
             eprintln!("{error:#}");
         }

@@ -85,9 +85,9 @@ impl Job {
     pub(crate) fn drawn(seed: u64, number: u64) -> Self {
         let mut seed = Seed::of(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d));
         let works_for = match seed.below(20) {
-            0..10 => seed.below(400),
-            10..15 => 1_000 + seed.below(3_000),
-            15..18 => 4_000 + seed.below(12_000),
+            0..9 => seed.below(400),
+            9..14 => 1_000 + seed.below(3_000),
+            14..17 => 4_000 + seed.below(12_000),
             // Longer than a lease, so that some are lost while they live.
             _ => 30_000 + seed.below(15_000),
         };

@@ -2,7 +2,7 @@
 //!
 //! A call that is not answered is repeated with the same key, as a client of the product would.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
@@ -29,7 +29,7 @@ pub(crate) struct Load {
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     pub(crate) submitted: BTreeMap<String, Submitted>,
-    pub(crate) seen_lost: BTreeMap<String, u64>,
+    pub(crate) seen_over: BTreeMap<String, u64>,
     /// Refusals that no client should meet.
     pub(crate) surprises: Vec<String>,
     to_cancel: Vec<(u64, String)>,
@@ -45,14 +45,16 @@ impl Load {
         while !settled.load(Ordering::Relaxed) {
             pause();
             self.cancel_what_is_due(&mut loaded);
-            self.look_for_lost(&mut loaded);
-            if over.load(Ordering::Relaxed) {
-                continue;
-            }
             let Ok(open) = self.api.json(&format!("/api/v1/runs?{OPEN}&limit=64")) else { continue };
-            let open = open["items"].as_array().map_or(0, Vec::len);
-            for _ in open..self.open {
-                if !self.submit(number, &mut loaded) {
+            let now = boot_millis();
+            let open: BTreeSet<&str> =
+                open["items"].as_array().into_iter().flatten().filter_map(|run| run["id"].as_str()).collect();
+            for run in loaded.submitted.keys().filter(|run| !open.contains(run.as_str())) {
+                loaded.seen_over.entry(run.clone()).or_insert(now);
+            }
+            let room = self.open.saturating_sub(open.len());
+            for _ in 0..room {
+                if over.load(Ordering::Relaxed) || !self.submit(number, &mut loaded) {
                     break;
                 }
                 number += 1;
@@ -94,16 +96,6 @@ impl Load {
             }
             if answer.is_err() {
                 loaded.to_cancel.push((now, run));
-            }
-        }
-    }
-
-    fn look_for_lost(&self, loaded: &mut Loaded) {
-        let Ok(lost) = self.api.json("/api/v1/runs?state=lost&limit=64") else { return };
-        let now = boot_millis();
-        for run in lost["items"].as_array().into_iter().flatten() {
-            if let Some(id) = run["id"].as_str() {
-                loaded.seen_lost.entry(id.to_owned()).or_insert(now);
             }
         }
     }

@@ -34,7 +34,7 @@ pub(crate) fn drawn(seed: u64, faults: u32, workers: usize, millis: u64) -> Vec<
     for number in 0..u64::from(faults) {
         let mut at = number * step + seed.below(step.max(1));
         let planned = loop {
-            let (fault, lasts) = fault(&mut seed, number, workers);
+            let (fault, lasts) = fault(&mut seed, number.checked_sub(u64::from(faults) / 4), workers);
             // The last long faults end with the run.
             let until = (at + lasts).min(at.max(millis));
             let parts = fault.parts();
@@ -53,13 +53,14 @@ pub(crate) fn drawn(seed: u64, faults: u32, workers: usize, millis: u64) -> Vec<
     plan
 }
 
-fn fault(seed: &mut Seed, number: u64, workers: usize) -> (Fault, u64) {
+fn fault(seed: &mut Seed, number: Option<u64>, workers: usize) -> (Fault, u64) {
     let worker = usize::try_from(seed.below(workers as u64)).unwrap_or(0);
-    // Early in every plan, leases are lost while jobs live: nothing else tries what a launcher does alone.
+    // After a quarter of every plan, when there are jobs that live long, leases are lost: nothing else tries what a
+    // launcher does alone.
     match number {
-        4 => return (Fault::FreezeAgent(worker), long(seed)),
-        8 => return (Fault::Cut(worker, Way::Both), long(seed)),
-        12 => return (Fault::KillAgent(worker), long(seed)),
+        Some(0) => return (Fault::FreezeAgent(worker), long(seed)),
+        Some(4) => return (Fault::Cut(worker, Way::Both), long(seed)),
+        Some(8) => return (Fault::KillAgent(worker), long(seed)),
         _ => {}
     }
     let way = match seed.below(3) {

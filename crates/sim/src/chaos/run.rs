@@ -224,7 +224,7 @@ fn collect(
         marks: lines,
         runs,
         faults,
-        seen_lost: loaded.seen_lost,
+        seen_over: loaded.seen_over,
         slots: SLOTS,
         ends,
         audit: audit.iter().map(|row| format!("{} {} {}", row["action"], row["subject"], row["facts"])).collect(),

@@ -47,7 +47,7 @@ pub(crate) struct World {
 impl World {
     /// Machines, wires, a control plane, and workers that have joined and run.
     pub(crate) fn build(directory: &Path, workers: usize, slots: usize) -> Result<Self> {
-        let control_host = Host::create("control", directory)?;
+        let control_host = Host::create("control", directory, false)?;
         Wire::name_control(&control_host)?;
         let control = Service::new("the control plane", directory.join("control.log"));
         let mut world = Self {
@@ -78,7 +78,8 @@ impl World {
 
     fn join(&mut self, worker: usize, slots: usize) -> Result<()> {
         let name = worker_name(worker);
-        let host = Host::create(&name, &self.directory)?;
+        // Without control groups a launcher finds what to stop by a walk; with them by its group.
+        let host = Host::create(&name, &self.directory, worker == 0)?;
         let wire = Wire::connect(&self.control_host, &host, worker + 1)?;
         let state = self.directory.join(format!("state-{name}"));
         let agent = Service::new(&format!("the agent of {name}"), self.directory.join(format!("{name}.log")));
@@ -151,6 +152,7 @@ impl World {
                 let worker = &mut self.workers[worker];
                 worker.agent.kill()?;
                 worker.host.kill_everything()?;
+                worker.host.groups(true)?;
                 worker.host.new_boot()?;
             }
             Fault::Cut(worker, way) => self.workers[worker].wire.cut(way != Way::In, way != Way::Out)?,
@@ -222,9 +224,14 @@ impl World {
         self.control.tell_to_go(Signal::TERM, DONE);
         let end = wait_for_end(&mut self.control)?;
         self.ends.extend(end);
+        let mut left = Vec::new();
+        for worker in &self.workers {
+            left.extend(worker.host.groups(false)?);
+        }
         let hosts = self.workers.iter().map(|worker| &worker.host).chain([&self.control_host]);
         let running = hosts.flat_map(|host| host.processes().into_iter().map(|process| (host.name.clone(), process)));
-        Ok(running.map(|(host, process)| format!("{host}: process {} {}", process.pid, process.command)).collect())
+        left.extend(running.map(|(host, process)| format!("{host}: process {} {}", process.pid, process.command)));
+        Ok(left)
     }
 
     /// Takes note of the tokens that the workers hold now.

@@ -111,7 +111,7 @@ fn held() -> History {
     history.runs[0].outcome = None;
     history.runs[0].attempts = vec![attempt(1, "lost", Some(lost("lease_expired")))];
     history.runs[0].events = vec![event(1, "attempt.lost", Some("attempt-1")), event(2, "run.lost", None)];
-    history.seen_lost.insert(RUN.to_owned(), 30_000);
+    history.seen_over.insert(RUN.to_owned(), 30_000);
     history
 }
 
@@ -187,7 +187,10 @@ fn two_a_retry_of_what_had_not_failed() {
 }
 
 #[test]
-fn two_a_job_that_lives_after_its_run_was_called_lost() {
+fn two_a_job_that_lives_after_its_run_was_called_over() {
+    let mut ended = sound();
+    ended.seen_over.insert(RUN.to_owned(), 2_100);
+    breaks(2, ended, |history| history.marks.push(mark(What::Daemon, 1, 2_101, 0)));
     breaks(2, held(), |history| history.marks.push(mark(What::Beat, 1, 30_001, 12)));
     breaks(2, held(), |history| history.marks.push(mark(What::Daemon, 1, 30_001, 0)));
 }
@@ -227,6 +230,21 @@ fn four_a_stop_that_nobody_wished() {
             history.runs[0].state = if reason == "timeout" { "timed_out" } else { "cancelled" }.to_owned();
         });
     }
+}
+
+#[test]
+fn four_a_cancelled_run_that_nobody_cancelled() {
+    let never = || {
+        let mut history = sound();
+        history.marks.clear();
+        history.runs[0].attempts = vec![attempt(1, "cancelled", Some(outcome("never_spawned")))];
+        history.runs[0].attempts[0].log = Log { state: "complete".to_owned(), ..Log::default() };
+        history.runs[0].outcome = Some(outcome("never_spawned"));
+        history.runs[0].state = "cancelled".to_owned();
+        history.submitted.get_mut(RUN).unwrap().cancelled = true;
+        history
+    };
+    breaks(4, never(), |history| history.submitted.get_mut(RUN).unwrap().cancelled = false);
 }
 
 #[test]

@@ -61,21 +61,29 @@ pub(super) fn untrue(
 }
 
 /// Where a run's state is not what its outcome says.
-pub(super) fn unlike_its_outcome(run: &Run) -> Option<String> {
+pub(super) fn unlike_its_outcome(run: &Run, submitted: &Submitted) -> Option<String> {
     let Some(outcome) = &run.outcome else { return None };
     let allowed: &[&str] = match (outcome.kind.as_str(), outcome.exit_code, outcome.reason.as_deref()) {
         ("exited", Some(0), _) => &["succeeded"],
         ("stopped" | "not_started", _, Some("cancel" | "shutdown")) => &["cancelled"],
         ("stopped" | "not_started", _, Some("timeout")) => &["timed_out"],
         ("lost", ..) | ("stopped", _, Some("lease")) if run.end_not_observed => &["failed", "cancelled", "timed_out"],
+        // Nothing ran, and a wish that it stop was stored.
+        ("rejected" | "never_spawned", ..) if run.state != "failed" => &["cancelled", "timed_out"],
         // The last: contact was lost, its end is known, and the policy for what is lost says that this is a failure.
         ("exited" | "rejected" | "never_spawned", ..) | ("stopped", _, Some("lease")) => &["failed"],
         _ => &[],
     };
+    let by_a_shutdown = outcome.reason.as_deref() == Some("shutdown");
+    let wished = match run.state.as_str() {
+        "cancelled" => submitted.cancelled || by_a_shutdown,
+        "timed_out" => submitted.job.timeout.is_some(),
+        _ => true,
+    };
     // How a run ended is how one of its attempts did.
     let of_an_attempt =
         run.attempts.iter().any(|attempt| attempt.outcome.as_ref() == Some(outcome) || attempt.state == "lost");
-    let told = allowed.contains(&run.state.as_str()) && (of_an_attempt || outcome.kind == "not_started");
+    let told = wished && allowed.contains(&run.state.as_str()) && (of_an_attempt || outcome.kind == "not_started");
     (!told).then(|| {
         format!("the run is {}, its outcome {outcome:?}, end_not_observed {}", run.state, run.end_not_observed)
     })
