@@ -44,6 +44,24 @@ fn stands_still(cluster: &Cluster, file: &Path) -> bool {
     beats(file) == before
 }
 
+/// A script that adds the time, in milliseconds of the wall clock, to `file` as long as it lives.
+fn dated_heart(file: &Path) -> String {
+    format!("while :; do date +%s%3N >>{}; sleep 0.05; done", file.display())
+}
+
+/// When a dated heart beat last.
+fn last_beat(file: &Path) -> Result<i64> {
+    let text = std::fs::read_to_string(file)?;
+    Ok(text.lines().last().context("it never beat")?.parse()?)
+}
+
+/// A time of the API, in milliseconds of the wall clock.
+fn utc_ms(time: &Value) -> Result<i64> {
+    let text = time.as_str().context("a time")?;
+    let output = std::process::Command::new("date").args(["--date", text, "+%s%3N"]).output()?;
+    Ok(String::from_utf8(output.stdout)?.trim().parse()?)
+}
+
 fn kill(pid: u32) -> Result<()> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).context("a process id")?;
     kill_process(pid, Signal::KILL)?;
@@ -113,17 +131,20 @@ fn a_frozen_agent_keeps_no_job_alive_beyond_its_lease() -> Result<()> {
     let mut cluster = Cluster::start()?;
     let near = cluster.join(WorkerOptions::named("near"))?;
     let (mild, stubborn) = (cluster.directory().join("mild"), cluster.directory().join("stubborn"));
-    let deaf = format!("trap '' TERM; {}", heart(&stubborn));
+    let deaf = format!("trap '' TERM; {}", dated_heart(&stubborn));
     let runs = [
-        cluster.submit(&["--lease", LEASE, "--", "sh", "-c", &heart(&mild)]),
+        cluster.submit(&["--lease", LEASE, "--", "sh", "-c", &dated_heart(&mild)]),
         cluster.submit(&["--lease", LEASE, "--", "sh", "-c", &deaf]),
     ];
     wait_for_beats(&mild)?;
     wait_for_beats(&stubborn)?;
 
     cluster.signal_agent(near, Signal::STOP)?;
-    for run in &runs {
-        cluster.wait_for_state(run, "lost")?;
+    for (run, file) in runs.iter().zip([&mild, &stubborn]) {
+        let lost = cluster.wait_for_state(run, "lost")?;
+        // Lost is said two seconds after the lease has ended: the job was over before that.
+        let (last, said) = (last_beat(file)?, utc_ms(&first_attempt(&lost)["ended_at"])?);
+        assert!(last + 2_000 < said, "the last beat of {run} was at {last}, its lease ended before {said}");
         // Nothing is awaited here: at the very moment that the control plane calls it lost, the job is over.
         assert!(stands_still(&cluster, &mild) && stands_still(&cluster, &stubborn), "stopped before {run} was lost");
     }

@@ -13,6 +13,7 @@ mod cut_off_while_running;
 mod end_during_an_outage;
 mod restarts;
 mod service_manager;
+mod stubborn_tree;
 
 use anyhow::{Result, bail};
 use leasehold_sim::cluster::Cluster;
