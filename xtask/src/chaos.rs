@@ -3,9 +3,11 @@
 //! The run itself is the program `leasehold-chaos` of the end-to-end harness, which is also what the jobs execute; here
 //! it is built, told which binaries to use, and started.
 
+use std::process::Command;
+
 use anyhow::Result;
 
-use crate::checkout::{cargo, run as run_command, target_directory};
+use crate::checkout::{cargo, output_of, root, run as run_command, target_directory};
 
 /// What CI asks for: about two minutes in all.
 pub(crate) const CI: [&str; 4] = ["--faults", "90", "--minutes", "1.1"];
@@ -14,10 +16,13 @@ pub(crate) const CI: [&str; 4] = ["--faults", "90", "--minutes", "1.1"];
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     run_command(cargo().args(["build", "--release", "--locked", "--bins"]))?;
     run_command(cargo().args(["build", "--locked", "--package", "leasehold-sim", "--bin", "leasehold-chaos"]))?;
+    let describe = ["describe", "--always", "--dirty", "--abbrev=12"];
+    let commit = output_of(Command::new("git").args(describe).current_dir(root()))?;
     let target = target_directory()?;
     let release = target.join("release");
     run_command(
-        std::process::Command::new(target.join("debug/leasehold-chaos"))
+        Command::new(target.join("debug/leasehold-chaos"))
+            .args(["--of", &format!("commit {}", commit.trim())])
             .args(arguments)
             .env("LEASEHOLD_BIN", release.join("leasehold"))
             .env("LEASEHOLD_WORKER_BIN", release.join("leasehold-worker")),

@@ -28,6 +28,7 @@ Usage:
   --seed S       replay the plan and the load of this seed [default: a new one, printed]
   --minutes M    how long the faults come [default: one every 0.8 s]
   --report FILE  write what was done and found, in Markdown
+  --of TEXT      what is tested, for the report [cargo xtask says the commit]
   --plan         only print the plan
 
 Exit codes: 0 every invariant holds, 1 one is broken or the run could not be made, 2 usage.
@@ -46,11 +47,13 @@ struct Options {
     seed: u64,
     millis: u64,
     report: Option<PathBuf>,
+    of: String,
     only_plan: bool,
 }
 
 fn parse(arguments: &[String]) -> Result<Option<Options>> {
     let (mut faults, mut seed, mut minutes, mut report, mut only_plan) = (None, None, None, None, false);
+    let mut of = "an unnamed build".to_owned();
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
         let mut value = || words.next().with_context(|| format!("{word} needs a value"));
@@ -59,6 +62,7 @@ fn parse(arguments: &[String]) -> Result<Option<Options>> {
             "--seed" => seed = Some(value()?.parse::<u64>().context("--seed takes a number")?),
             "--minutes" => minutes = Some(value()?.parse::<f64>().context("--minutes takes a number")?),
             "--report" => report = Some(PathBuf::from(value()?)),
+            "--of" => value()?.clone_into(&mut of),
             "--plan" => only_plan = true,
             "--help" | "-h" => return Ok(None),
             _ => bail!("there is no option {word}"),
@@ -69,7 +73,7 @@ fn parse(arguments: &[String]) -> Result<Option<Options>> {
     ensure!((0.0..=24.0 * 60.0).contains(&minutes), "--minutes is at most a day");
     let millis = u64::try_from(Duration::from_secs_f64(minutes * 60.0).as_millis())?;
     let seed = seed.unwrap_or_else(|| Seed::fresh("chaos").below(u64::MAX));
-    Ok(Some(Options { faults, seed, millis, report, only_plan }))
+    Ok(Some(Options { faults, seed, millis, report, of, only_plan }))
 }
 
 pub(super) fn main(arguments: &[String]) -> Result<u8> {
@@ -284,12 +288,24 @@ fn summary(options: &Options, history: &History, seconds: u64) -> String {
 }
 
 fn report(options: &Options, summary: &str, found: &[Violation]) -> String {
-    let verdict =
-        if found.is_empty() { "Every invariant holds.".to_owned() } else { format!("{} violations.", found.len()) };
-    format!(
-        "# A chaos run\n\n`cargo xtask chaos --faults {} --seed {}`\n\n{verdict} {summary}",
-        options.faults, options.seed
-    )
+    use std::fmt::Write as _;
+
+    let Options { faults, seed, of, .. } = options;
+    let verdict = match found.len() {
+        0 => "**Every invariant holds.**".to_owned(),
+        count => format!("**{count} violations.**"),
+    };
+    let mut text = format!(
+        "# A chaos run\n\n`cargo xtask chaos --faults {faults} --seed {seed}` on {of}.\n\n{verdict}\n\n{WORKERS} workers \
+         with {SLOTS} slots each and a control plane, each on a machine of its own: a network namespace, a wall clock that \
+         jumps, a boot id that changes. The jobs wrote down their own starts, lives and ends; afterwards that was compared \
+         with every run, attempt, event and log of the product, and nothing was left: no process, no file, no lease.\n\n\
+         {summary}\nNever drawn, because no promise is made for it:\n\n"
+    );
+    for (what, why) in EXCLUDED {
+        let _ = writeln!(text, "- {what}: {why}");
+    }
+    text
 }
 
 /// Every violation, and the story of each run that is in one.
