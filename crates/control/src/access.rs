@@ -1,6 +1,6 @@
 //! Who may speak at all: the holder of an API token, and a worker whose certificate still counts.
 
-use leasehold_core::actor::Actor;
+use leasehold_core::actor::{Actor, Origin};
 use leasehold_core::crypto::ApiToken;
 use leasehold_core::refusal::{Refusal, RefusalCode};
 
@@ -10,12 +10,12 @@ use crate::principal::{Caller, WorkerPrincipal};
 
 impl ControlPlane {
     /// The caller that `token` makes of a request from `origin`; none if there is no such token, or it has expired.
-    pub async fn authenticate(&self, token: &ApiToken, origin: &str) -> OperatorResult<Option<Caller>> {
+    pub async fn authenticate(&self, token: &ApiToken, origin: Origin) -> OperatorResult<Option<Caller>> {
         let known = self.store().find_api_token(token.digest()).await?;
         Ok(known.map(|known| Caller {
-            actor: Actor::ApiToken { token: known.id, name: known.name },
+            actor: Actor::ApiToken { token: known.id, name: known.name, origin },
             role: known.role,
-            origin: origin.to_owned(),
+            origin,
         }))
     }
 
@@ -51,11 +51,12 @@ mod tests {
     async fn a_token_makes_its_caller_and_an_unknown_one_nobody() {
         let world = World::new().await;
         let known = ApiToken::from_bytes([5; 32]);
-        assert_eq!(world.plane.authenticate(&known, "192.0.2.1").await, Ok(None));
+        let origin = Origin::Address("192.0.2.1".parse().unwrap());
+        assert_eq!(world.plane.authenticate(&known, origin).await, Ok(None));
         let first = world.first_token.clone();
-        let caller = world.plane.authenticate(&first, "192.0.2.1").await.unwrap().unwrap();
-        assert_eq!((caller.role, caller.origin.as_str()), (Role::Admin, "192.0.2.1"));
+        let caller = world.plane.authenticate(&first, origin).await.unwrap().unwrap();
+        assert_eq!((caller.role, caller.origin), (Role::Admin, origin));
         let known = world.store.find_api_token(first.digest()).await.unwrap().unwrap();
-        assert_eq!(caller.actor, Actor::ApiToken { token: known.id, name: known.name });
+        assert_eq!(caller.actor, Actor::ApiToken { token: known.id, name: known.name, origin });
     }
 }

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_core::actor::Origin;
 use leasehold_core::crypto::{EnrollmentToken, Ticket};
 use leasehold_core::id::{EnrollmentId, TrustDomain, WorkerId};
 use leasehold_core::join::JoinToken;
@@ -81,8 +82,13 @@ impl ControlPlane {
     }
 
     /// A machine with an enrollment token becomes a worker. `request` is a PKCS #10 certificate request, DER. The only
-    /// worker-facing service without a principal: this is where one comes from.
-    pub async fn enroll(&self, token: &EnrollmentToken, request: &[u8]) -> WorkerResult<EnrolledWorker> {
+    /// worker-facing service without a principal: this is where one comes from. `origin` is for the audit.
+    pub async fn enroll(
+        &self,
+        token: &EnrollmentToken,
+        request: &[u8],
+        origin: Option<Origin>,
+    ) -> WorkerResult<EnrolledWorker> {
         if request.len() > limits::JSON_BODY {
             return Err(crate::sessions::over("csr", request.len(), limits::JSON_BODY));
         }
@@ -98,8 +104,13 @@ impl ControlPlane {
             .keys()
             .worker_certificate(&enrollment.worker, &request, self.utc(), self.entropy())
             .map_err(|error| ServiceError::NotDone { reason: format!("signing the certificate failed: {error}") })?;
-        let call =
-            Enroll { token: token.digest(), public_key: request.public_key(), certificate, certificate_expires_at };
+        let call = Enroll {
+            token: token.digest(),
+            public_key: request.public_key(),
+            certificate,
+            certificate_expires_at,
+            origin,
+        };
         let enrolled = settle(self.store().enroll(call).await)?;
         // A session under the worker's earlier identity is fenced now.
         self.hints().changed(&Topic::Worker(enrolled.worker.clone()));

@@ -184,7 +184,7 @@ impl World {
     pub(crate) async fn agent_with(&self, name: &str, max_runs: u16, labels: BTreeMap<String, String>) -> Agent<'_> {
         let invite = Invite { worker: Some(name.parse().unwrap()), labels, ttl: None };
         let enrollment = self.plane.create_enrollment(&caller(), invite).await.unwrap();
-        let enrolled = self.plane.enroll(&enrollment.token.token, &request(&key())).await.unwrap();
+        let enrolled = self.plane.enroll(&enrollment.token.token, &request(&key()), None).await.unwrap();
         let principal =
             WorkerPrincipal::of_verified_certificate(&enrolled.chain[0], self.plane.keys().trust_domain()).unwrap();
         let mut agent = Agent {

@@ -36,6 +36,6 @@ pub use principal::{Caller, SessionRef, WorkerPrincipal};
 
 /// What the services answer: records as they are. The store port itself stays behind the services.
 pub mod view {
-    pub use leasehold_store::call::{Renewal, RunFilter};
+    pub use leasehold_store::call::{AuditPage, Renewal, RunFilter};
     pub use leasehold_store::view::{AuditEntry, Beaten, LogPage, RunSummary, RunView, WorkerView};
 }

@@ -2,7 +2,7 @@
 //!
 //! A body never establishes identity. (Protocol, *Identity*.)
 
-use leasehold_core::actor::Actor;
+use leasehold_core::actor::{Actor, Origin};
 use leasehold_core::counter::SessionGeneration;
 use leasehold_core::id::{SessionId, TrustDomain, WorkerId};
 use leasehold_core::role::Role;
@@ -18,6 +18,7 @@ use x509_parser::prelude::{FromDer, X509Certificate};
 pub struct WorkerPrincipal {
     worker: WorkerId,
     expires_at: UtcMillis,
+    origin: Option<Origin>,
 }
 
 /// A verified certificate that names no worker of this installation.
@@ -53,7 +54,13 @@ impl WorkerPrincipal {
         };
         let worker = domain.worker_of(uri).ok_or(NotAWorker::Foreign)?;
         let seconds = certificate.validity().not_after.timestamp();
-        Ok(Self { worker, expires_at: UtcMillis::new(seconds.saturating_mul(1000)) })
+        Ok(Self { worker, expires_at: UtcMillis::new(seconds.saturating_mul(1000)), origin: None })
+    }
+
+    /// The same worker, seen at `origin`: for the audit, never for a decision.
+    #[must_use]
+    pub fn seen_at(self, origin: Origin) -> Self {
+        Self { origin: Some(origin), ..self }
     }
 
     /// Which worker.
@@ -64,6 +71,11 @@ impl WorkerPrincipal {
     /// When its certificate ends: checked per request, because a connection may outlive it.
     pub fn expires_at(&self) -> UtcMillis {
         self.expires_at
+    }
+
+    /// From where it calls, where the listener knows.
+    pub(crate) fn origin(&self) -> Option<Origin> {
+        self.origin
     }
 
     pub(crate) fn fence(&self, session: SessionRef) -> SessionFence {
@@ -87,13 +99,13 @@ pub struct Caller {
     pub actor: Actor,
     /// What they may do; the API's permission registry compares it before a service is called.
     pub role: Role,
-    /// From where, for the log: an address, or `admin socket`.
-    pub origin: String,
+    /// From where, for the log and the audit.
+    pub origin: Origin,
 }
 
 impl Caller {
     /// A person on the control plane's own machine, by the peer credentials of the admin socket.
     pub fn local(uid: u32) -> Self {
-        Self { actor: Actor::Local { uid }, role: Role::Admin, origin: "admin socket".to_owned() }
+        Self { actor: Actor::Local { uid }, role: Role::Admin, origin: Origin::AdminSocket }
     }
 }

@@ -39,6 +39,7 @@ impl ControlPlane {
             registration,
             tickets: self.keys().tickets().clone(),
             cadence: self.settings().cadence,
+            origin: worker.origin(),
         };
         let projection = settle(self.store().register_session(call).await)?;
         // An open pull of the session that was replaced finds out now.

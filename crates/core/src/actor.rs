@@ -1,6 +1,28 @@
-//! Who did it: the author of every mutation, on its audit row and its events.
+//! Who did it, and from where: the author of every mutation, on its audit row and its events.
+
+use std::net::IpAddr;
 
 use crate::id::{ApiTokenId, SessionId, WorkerId};
+
+/// From where a call came.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Origin {
+    /// The control plane's own machine, over the admin socket.
+    AdminSocket,
+    /// The network; a port says nothing about who it was.
+    Address(IpAddr),
+}
+
+impl std::fmt::Display for Origin {
+    /// The one spelling used in audit rows, the log and the API: `admin socket`, `192.0.2.7`, `2001:db8::1`.
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::AdminSocket => f.write_str("admin socket"),
+            // An IPv4 client of a dual-stack listener is shown as what it is.
+            Self::Address(address) => address.to_canonical().fmt(f),
+        }
+    }
+}
 
 /// The author of a change.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,6 +38,8 @@ pub enum Actor {
         token: ApiTokenId,
         /// The name the token was given.
         name: String,
+        /// From where it was used.
+        origin: Origin,
     },
     /// A worker, by its certificate.
     Worker {
@@ -23,9 +47,23 @@ pub enum Actor {
         worker: WorkerId,
         /// In which session, when it has one.
         session: Option<SessionId>,
+        /// From where, for what is audited.
+        origin: Option<Origin>,
     },
     /// The control plane itself: expiry, retry, start-up.
     System,
+}
+
+impl Actor {
+    /// From where it acted, where that is known.
+    pub const fn origin(&self) -> Option<Origin> {
+        match self {
+            Self::Local { .. } => Some(Origin::AdminSocket),
+            Self::ApiToken { origin, .. } => Some(*origin),
+            Self::Worker { origin, .. } => *origin,
+            Self::System => None,
+        }
+    }
 }
 
 impl std::fmt::Display for Actor {
@@ -37,5 +75,20 @@ impl std::fmt::Display for Actor {
             Self::Worker { worker, .. } => write!(f, "worker:{worker}"),
             Self::System => f.write_str("system"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_origin_is_spelled_as_people_know_it() {
+        let spelled = |address: &str| Origin::Address(address.parse().unwrap()).to_string();
+        assert_eq!(spelled("192.0.2.7"), "192.0.2.7");
+        assert_eq!(spelled("::ffff:192.0.2.7"), "192.0.2.7");
+        assert_eq!(spelled("2001:db8::1"), "2001:db8::1");
+        assert_eq!(Actor::Local { uid: 7 }.origin().unwrap().to_string(), "admin socket");
+        assert_eq!(Actor::System.origin(), None);
     }
 }

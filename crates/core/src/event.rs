@@ -80,7 +80,12 @@ impl NewEvent {
 
     /// An event by the worker of `session`.
     pub fn by_worker(kind: EventKind, run: RunId, attempt: Option<AttemptId>, session: &Session) -> Self {
-        Self::new(kind, run, attempt, Actor::Worker { worker: session.worker.clone(), session: Some(session.id) })
+        Self::new(
+            kind,
+            run,
+            attempt,
+            Actor::Worker { worker: session.worker.clone(), session: Some(session.id), origin: None },
+        )
     }
 
     /// The same event with one more fact.

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::actor::Actor;
+use leasehold_core::actor::{Actor, Origin};
 use leasehold_core::attempt::RunningCall;
 use leasehold_core::claim::{Ask, ReleaseReason};
 use leasehold_core::counter::{EventSequence, LeaseVersion, SessionVersion};
@@ -75,6 +75,8 @@ pub struct Enroll {
     pub certificate: Vec<u8>,
     /// When the certificate ends.
     pub certificate_expires_at: UtcMillis,
+    /// From where the machine called, for the audit.
+    pub origin: Option<Origin>,
 }
 
 /// A session registers.
@@ -88,6 +90,8 @@ pub struct RegisterSession {
     pub tickets: TicketKey,
     /// The cadence to give it.
     pub cadence: Cadence,
+    /// From where it called, for the audit.
+    pub origin: Option<Origin>,
 }
 
 /// One lease to renew.
@@ -215,6 +219,21 @@ pub struct RunFilter {
     pub since: Option<UtcMillis>,
     /// Only those older than this one (the cursor).
     pub before: Option<RunId>,
+}
+
+/// A page of the audit.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum AuditPage {
+    /// Oldest first: the rows after this one.
+    Oldest {
+        /// The last row of the page before.
+        after: Option<u64>,
+    },
+    /// Newest first: the rows before this one.
+    Newest {
+        /// The last row of the page before.
+        before: Option<u64>,
+    },
 }
 
 /// A page of a run's events.

@@ -20,7 +20,7 @@ use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::time::Now;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
     Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
@@ -284,8 +284,8 @@ impl Store for Faulty {
         self.reading(self.inner.workers(after, limit)).await
     }
 
-    async fn audit(&self, after: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
-        self.reading(self.inner.audit(after, limit)).await
+    async fn audit(&self, page: AuditPage, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        self.reading(self.inner.audit(page, limit)).await
     }
 
     async fn expire_leases(&self, limit: usize) -> Result<Scanned, StoreError> {

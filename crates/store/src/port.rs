@@ -19,7 +19,7 @@ use leasehold_core::session::SessionProjection;
 use leasehold_core::time::Now;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
     Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
@@ -158,8 +158,8 @@ pub trait Store: Send + Sync + 'static {
     /// A page of workers, in id order.
     async fn workers(&self, after: Option<WorkerId>, limit: usize) -> Result<Vec<WorkerView>, StoreError>;
 
-    /// A page of the audit, oldest first.
-    async fn audit(&self, after: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>, StoreError>;
+    /// A page of the audit.
+    async fn audit(&self, page: AuditPage, limit: usize) -> Result<Vec<AuditEntry>, StoreError>;
 
     /// Declares leases that ran out, at most `limit`. See [`leasehold_core::expiry::expire`].
     async fn expire_leases(&self, limit: usize) -> Result<Scanned, StoreError>;

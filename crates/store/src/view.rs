@@ -218,6 +218,8 @@ pub struct AuditEntry {
     pub at: UtcMillis,
     /// Who, as [`leasehold_core::actor::Actor`] prints.
     pub actor: String,
+    /// From where, as [`leasehold_core::actor::Origin`] prints; none for the control plane itself.
+    pub origin: Option<String>,
     /// What was done, as the port method's name.
     pub action: String,
     /// To what: `run/<id>`, `worker/<id>`, ….

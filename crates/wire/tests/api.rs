@@ -193,7 +193,7 @@ fn event() -> Event {
         kind: event::EventKind::AttemptClaimed,
         run: id(3),
         attempt: Some(id(2)),
-        actor: Actor::Worker { worker: "nas".parse().unwrap(), session: None }.to_string(),
+        actor: Actor::Worker { worker: "nas".parse().unwrap(), session: None, origin: None }.to_string(),
         facts: BTreeMap::from([("fence".to_owned(), "1".to_owned())]),
     })
 }
@@ -203,6 +203,7 @@ fn audit() -> AuditEntry {
         sequence: 1,
         at: AT.into(),
         actor: Actor::Local { uid: 1000 }.to_string(),
+        origin: Actor::Local { uid: 1000 }.origin().map(|origin| origin.to_string()),
         action: "cancel_run".to_owned(),
         subject: "run/0198a3c1-0000-7000-8000-000000000003".to_owned(),
         facts: BTreeMap::from([("why".to_owned(), "wrong day".to_owned())]),

@@ -36,7 +36,7 @@ async fn the_name_comes_from_the_enrollment_whatever_the_request_says() {
     params.is_ca = rcgen::IsCa::Ca(rcgen::BasicConstraints::Unconstrained);
     let request = params.serialize_request(&key()).unwrap();
 
-    let enrolled = world.plane.enroll(&enrollment.token.token, request.der()).await.unwrap();
+    let enrolled = world.plane.enroll(&enrollment.token.token, request.der(), None).await.unwrap();
     assert_eq!(enrolled.worker.as_str(), "nas");
     let principal = WorkerPrincipal::of_verified_certificate(&enrolled.chain[0], &domain).unwrap();
     assert_eq!(principal.worker().as_str(), "nas");
@@ -52,7 +52,7 @@ async fn the_name_comes_from_the_enrollment_whatever_the_request_says() {
 async fn a_worker_certificate_is_signed_by_the_ca_that_the_join_token_pins() {
     let world = World::new().await;
     let enrollment = invite(&world, "nas").await;
-    let enrolled = world.plane.enroll(&enrollment.token.token, &request(&key())).await.unwrap();
+    let enrolled = world.plane.enroll(&enrollment.token.token, &request(&key()), None).await.unwrap();
     let (_, ca) = X509Certificate::from_der(&enrolled.trust_bundle[0]).unwrap();
     let (_, leaf) = X509Certificate::from_der(&enrolled.chain[0]).unwrap();
     assert!(leaf.verify_signature(Some(ca.public_key())).is_ok());
@@ -65,12 +65,15 @@ async fn within_its_life_a_token_is_good_for_one_key_and_gives_it_the_same_answe
     let world = World::new().await;
     let enrollment = invite(&world, "nas").await;
     let key_of_machine = key();
-    let first = world.plane.enroll(&enrollment.token.token, &request(&key_of_machine)).await.unwrap();
-    let again = world.plane.enroll(&enrollment.token.token, &request(&key_of_machine)).await.unwrap();
+    let first = world.plane.enroll(&enrollment.token.token, &request(&key_of_machine), None).await.unwrap();
+    let again = world.plane.enroll(&enrollment.token.token, &request(&key_of_machine), None).await.unwrap();
     assert_eq!(again, first, "certificate and ticket");
-    assert_eq!(code(world.plane.enroll(&enrollment.token.token, &request(&key())).await), RefusalCode::Unauthenticated);
+    assert_eq!(
+        code(world.plane.enroll(&enrollment.token.token, &request(&key()), None).await),
+        RefusalCode::Unauthenticated
+    );
     world.clock.advance(limits::ENROLLMENT_TTL);
-    let late = world.plane.enroll(&enrollment.token.token, &request(&key_of_machine)).await;
+    let late = world.plane.enroll(&enrollment.token.token, &request(&key_of_machine), None).await;
     assert_eq!(code(late), RefusalCode::Unauthenticated);
 }
 
@@ -92,7 +95,7 @@ async fn an_unknown_token_and_a_bad_request_change_nothing() {
         (enrollment.token.token.clone(), request(&strange.unwrap()), RefusalCode::InvalidRequest),
     ];
     for (token, request, expected) in cases {
-        assert_eq!(code(world.plane.enroll(&token, &request).await), expected);
+        assert_eq!(code(world.plane.enroll(&token, &request, None).await), expected);
     }
     assert_eq!(world.store.dump(), before);
 }
@@ -125,7 +128,7 @@ async fn what_cannot_be_invited_is_refused_with_the_field() {
 async fn only_a_certificate_of_a_worker_of_this_domain_makes_a_principal() {
     let world = World::new().await;
     let enrollment = invite(&world, "nas").await;
-    let enrolled = world.plane.enroll(&enrollment.token.token, &request(&key())).await.unwrap();
+    let enrolled = world.plane.enroll(&enrollment.token.token, &request(&key()), None).await.unwrap();
     let domain = world.plane.keys().trust_domain();
     let of = |der: &[u8]| WorkerPrincipal::of_verified_certificate(der, domain);
     let names = ["localhost".to_owned(), "127.0.0.1".to_owned()];

@@ -1,6 +1,7 @@
 //! The command line: noun and verb, the frequent ones at top level. Each verb is a file that knows its flags, its help
 //! and what it does. (Product, *The command line*.)
 
+mod audit;
 mod completion;
 mod connected;
 mod run;
@@ -61,6 +62,9 @@ enum Command {
     /// Enroll machines and look at them
     #[command(subcommand)]
     Worker(worker::Worker),
+    /// See who changed what, when and from where
+    #[command(subcommand)]
+    Audit(audit::Audit),
     /// Print a completion script for a shell
     Completion(completion::Completion),
     /// Print the version of this program and of the control plane it reaches
@@ -102,6 +106,7 @@ async fn execute(command: Command) -> anyhow::Result<Exit> {
         Command::Cancel(cancel) => cancel.execute().await,
         Command::Explain(explain) => explain.execute().await,
         Command::Worker(worker) => worker.execute().await,
+        Command::Audit(audit) => audit.execute().await,
         Command::Completion(completion) => completion.execute(),
         Command::Version(version) => version.execute().await,
     }

@@ -12,6 +12,7 @@ use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use leasehold_control::Caller;
+use leasehold_core::actor::Origin;
 use leasehold_core::crypto::ApiToken;
 
 use super::Api;
@@ -58,7 +59,7 @@ async fn identify(api: &Api, claim: Result<Claim, ApiError>) -> Result<Caller, A
     match claim? {
         Claim::Local(uid) => Ok(Caller::local(uid)),
         Claim::Holder(token, from) => {
-            let caller = api.control.authenticate(&token, &from.to_string()).await?;
+            let caller = api.control.authenticate(&token, Origin::Address(from)).await?;
             caller.ok_or_else(|| ApiError::unauthenticated("this API token is unknown, revoked or expired"))
         }
     }

@@ -1,6 +1,7 @@
-//! `GET /api/v1/audit`: who changed what, oldest first.
+//! `GET /api/v1/audit`: who changed what, from where; from either end.
 
 use axum::extract::State;
+use leasehold_control::view::AuditPage;
 use leasehold_wire::api::audit::AuditEntry;
 use leasehold_wire::api::page::Page;
 
@@ -9,9 +10,12 @@ use super::answer::{Answered, Json};
 use super::query::Query;
 
 pub(super) async fn audit(State(api): State<Api>, query: Query) -> Answered<Page<AuditEntry>> {
-    let query = query.only(&["after", "limit"])?;
+    let query = query.only(&["after", "limit", "newest"])?;
     let limit = query.limit()?;
-    let rows = api.control.audit(query.one("after")?, limit).await?;
+    let last = query.one("after")?;
+    let page =
+        if query.switch("newest")? { AuditPage::Newest { before: last } } else { AuditPage::Oldest { after: last } };
+    let rows = api.control.audit(page, limit).await?;
     let next = rows.last().filter(|_| rows.len() == limit).map(|last| last.sequence.to_string());
     let items = rows
         .into_iter()
@@ -19,6 +23,7 @@ pub(super) async fn audit(State(api): State<Api>, query: Query) -> Answered<Page
             sequence: row.sequence,
             at: row.at.into(),
             actor: row.actor,
+            origin: row.origin,
             action: row.action,
             subject: row.subject,
             facts: row.facts,

@@ -27,6 +27,7 @@ use axum::middleware::{Next, from_fn_with_state};
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::{post, put};
 use leasehold_control::{ControlPlane, WorkerPrincipal};
+use leasehold_core::actor::Origin;
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::time::Clock;
 use leasehold_wire::route;
@@ -77,10 +78,12 @@ pub(crate) fn router(ingress: Ingress) -> Router {
 async fn admit(State(ingress): State<Ingress>, mut request: Request, next: Next) -> Response {
     let path = request.uri().path();
     let key = if path == route::ENROLL {
-        match request.extensions().get::<Peer>() {
-            Some(Peer::Ingress { address, .. }) => Key::Address(address.ip()),
+        let address = match request.extensions().get::<Peer>() {
+            Some(Peer::Ingress { address, .. }) => address.ip(),
             _ => return Refused::from(unauthenticated("the worker routes are not served here")).into_response(),
-        }
+        };
+        request.extensions_mut().insert(Origin::Address(address));
+        Key::Address(address)
     } else {
         let principal = match principal(&ingress, request.extensions().get::<Peer>()) {
             Ok(principal) => principal,

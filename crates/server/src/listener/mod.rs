@@ -177,7 +177,7 @@ async fn serve_tcp(
     match secured {
         Secured::Workers { tls, domain } => {
             let Some(stream) = handshake(&tls, stream, address, &drain).await else { return };
-            let presented = Presented::of(stream.get_ref().1.peer_certificates(), &domain);
+            let presented = Presented::of(stream.get_ref().1.peer_certificates(), &domain, address);
             let limit = if let Presented::Worker(principal) = &presented {
                 place.proven(principal.worker());
                 None

@@ -5,6 +5,7 @@
 use std::net::SocketAddr;
 
 use leasehold_control::principal::{NotAWorker, WorkerPrincipal};
+use leasehold_core::actor::Origin;
 use leasehold_core::id::TrustDomain;
 use rustls_pki_types::CertificateDer;
 
@@ -42,12 +43,12 @@ pub(crate) enum Presented {
 }
 
 impl Presented {
-    /// What `certificates`, verified by the handshake, say; the leaf is the first.
-    pub(super) fn of(certificates: Option<&[CertificateDer<'_>]>, domain: &TrustDomain) -> Self {
+    /// What `certificates`, verified by the handshake of a client at `from`, say; the leaf is the first.
+    pub(super) fn of(certificates: Option<&[CertificateDer<'_>]>, domain: &TrustDomain, from: SocketAddr) -> Self {
         match certificates.and_then(<[_]>::first) {
             None => Self::Nothing,
             Some(leaf) => match WorkerPrincipal::of_verified_certificate(leaf, domain) {
-                Ok(principal) => Self::Worker(principal),
+                Ok(principal) => Self::Worker(principal.seen_at(Origin::Address(from.ip()))),
                 Err(refused) => Self::Other(refused),
             },
         }

@@ -95,6 +95,11 @@ async fn the_admin_socket_needs_no_token_and_is_nobody_elses() {
     let audit: Page<AuditEntry> = cluster.admin(get(route::AUDIT)).await.json();
     let row = audit.items.iter().find(|row| row.subject == format!("run/{}", run.item.id)).unwrap();
     assert_eq!(row.actor, format!("local:{}", rustix::process::geteuid().as_raw()));
+    assert_eq!(row.origin.as_deref(), Some("admin socket"));
+    let run: RunDetail = cluster.api(Some(&cluster.token), post(route::RUNS, TRUE)).await.json();
+    let audit: Page<AuditEntry> = cluster.admin(get(&format!("{}?newest=true&limit=1", route::AUDIT))).await.json();
+    let row = &audit.items[0];
+    assert_eq!((row.subject.clone(), row.origin.as_deref()), (format!("run/{}", run.item.id), Some("127.0.0.1")));
     cluster.stop().await;
 }
 

@@ -243,6 +243,8 @@ CREATE TABLE audit (
     sequence INTEGER PRIMARY KEY AUTOINCREMENT,
     at INTEGER NOT NULL,
     actor TEXT NOT NULL,
+    -- `admin socket` or an address; none for what the control plane does by itself.
+    origin TEXT,
     action TEXT NOT NULL,
     subject TEXT NOT NULL,
     facts TEXT NOT NULL

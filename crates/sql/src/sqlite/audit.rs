@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::fmt::Display;
 
 use leasehold_core::actor::Actor;
+use leasehold_store::call::AuditPage;
 use leasehold_store::view::AuditEntry;
 
 use super::column::values;
@@ -21,20 +22,38 @@ pub(super) fn write(
         facts.iter().map(|(name, fact)| ((*name).to_owned(), fact.to_string())).collect();
     tx.execute_one(
         "audit",
-        "INSERT INTO audit (at, actor, action, subject, facts) VALUES (?1, ?2, ?3, ?4, ?5)",
-        values![tx.now.utc, actor.to_string(), action.to_owned(), subject.to_string(), facts],
+        "INSERT INTO audit (at, actor, origin, action, subject, facts) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
+        values![
+            tx.now.utc,
+            actor.to_string(),
+            actor.origin().map(|origin| origin.to_string()),
+            action.to_owned(),
+            subject.to_string(),
+            facts
+        ],
     )
 }
 
-/// A page of rows, oldest first.
-pub(super) fn page(tx: &Tx<'_>, after: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>, Fault> {
-    let sql =
-        "SELECT sequence, at, actor, action, subject, facts FROM audit WHERE sequence > ?1 ORDER BY sequence LIMIT ?2";
-    tx.all(sql, values![after.unwrap_or(0), limit], |columns| {
+/// A page of rows.
+pub(super) fn page(tx: &Tx<'_>, page: AuditPage, limit: usize) -> Result<Vec<AuditEntry>, Fault> {
+    let (sql, from) = match page {
+        AuditPage::Oldest { after } => (
+            "SELECT sequence, at, actor, origin, action, subject, facts FROM audit WHERE sequence > ?1 \
+             ORDER BY sequence LIMIT ?2",
+            after.unwrap_or(0),
+        ),
+        AuditPage::Newest { before } => (
+            "SELECT sequence, at, actor, origin, action, subject, facts FROM audit WHERE sequence < ?1 \
+             ORDER BY sequence DESC LIMIT ?2",
+            before.unwrap_or(u64::MAX),
+        ),
+    };
+    tx.all(sql, values![from, limit], |columns| {
         Ok(AuditEntry {
             sequence: columns.next()?,
             at: columns.next()?,
             actor: columns.next()?,
+            origin: columns.next()?,
             action: columns.next()?,
             subject: columns.next()?,
             facts: columns.next()?,

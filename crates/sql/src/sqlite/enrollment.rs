@@ -90,7 +90,7 @@ pub(super) fn enroll(tx: &Tx<'_>, call: &Enroll) -> Decided<Enrolled, Refusal> {
             write_worker(tx, &worker)?;
             audit::write(
                 tx,
-                &Actor::Worker { worker: worker.id.clone(), session: None },
+                &Actor::Worker { worker: worker.id.clone(), session: None, origin: call.origin },
                 "enroll",
                 format_args!("worker/{}", worker.id),
                 &[("enrollment", &enrollment.id), ("public_key", &call.public_key)],

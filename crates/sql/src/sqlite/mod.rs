@@ -20,7 +20,7 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::time::Now;
 use leasehold_store::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
     Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
 };
 use leasehold_store::outcome::{StoreError, Stored};
@@ -236,8 +236,8 @@ impl Store for SqliteStore {
         self.read("workers", move |tx| queries::workers(tx, after.as_ref(), limit)).await
     }
 
-    async fn audit(&self, after: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
-        self.read("audit", move |tx| audit::page(tx, after, limit)).await
+    async fn audit(&self, page: AuditPage, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        self.read("audit", move |tx| audit::page(tx, page, limit)).await
     }
 
     async fn expire_leases(&self, limit: usize) -> Result<Scanned, StoreError> {

@@ -49,7 +49,7 @@ pub(super) fn register(tx: &Tx<'_>, call: &RegisterSession) -> Decided<SessionPr
                 store_rival(tx, &worker.id, &rival)?;
             }
             if copied {
-                let actor = Actor::Worker { worker: worker.id.clone(), session: None };
+                let actor = Actor::Worker { worker: worker.id.clone(), session: None, origin: call.origin };
                 audit::write(
                     tx,
                     &actor,

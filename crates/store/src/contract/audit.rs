@@ -1,15 +1,17 @@
 //! The audit: one row per mutation by a person or by enrollment, with its author; none for refusals, repeats and beats.
 
-use leasehold_core::actor::Actor;
+use leasehold_core::actor::{Actor, Origin};
 
 use super::Harness;
 use super::fixture::{Expect, World, exited, plain};
-use crate::call::{AdmitRun, CancelRun};
+use crate::call::{AdmitRun, AuditPage, CancelRun};
+use crate::view::AuditEntry;
 
 /// Every operator's mutation is one row with its author, in order; a repeat and a refusal are none.
 pub async fn every_mutation_is_one_row_with_its_author(harness: &dyn Harness) {
     let world = World::new(harness);
-    let token = Actor::ApiToken { token: world.token_id(), name: "ci".to_owned() };
+    let origin = Origin::Address("2001:db8::1".parse().unwrap());
+    let token = Actor::ApiToken { token: world.token_id(), name: "ci".to_owned(), origin };
     let call = AdmitRun { actor: token.clone(), ..world.submission(plain()) };
     let run = call.run;
     world.store.admit_run(call.clone()).await.applied();
@@ -22,6 +24,7 @@ pub async fn every_mutation_is_one_row_with_its_author(harness: &dyn Harness) {
     let told: Vec<_> = rows.iter().map(|row| (row.action.as_str(), row.actor.as_str(), row.subject.clone())).collect();
     let subject = format!("run/{run}");
     assert_eq!(told, [("admit_run", "token:ci", subject.clone()), ("cancel_run", "token:ci", subject)]);
+    assert!(rows.iter().all(|row| row.origin.as_deref() == Some("2001:db8::1")), "{rows:#?}");
     assert!(rows.windows(2).all(|pair| pair[0].sequence < pair[1].sequence));
     assert_eq!(rows[1].facts.get("why").map(String::as_str), Some("no longer needed"));
 }
@@ -42,21 +45,28 @@ pub async fn work_writes_no_audit(harness: &dyn Harness) {
     assert_eq!(world.audit().await, before);
 }
 
-/// The audit is read in pages, oldest first.
-pub async fn the_audit_is_paged_oldest_first(harness: &dyn Harness) {
+/// The audit is read in pages, from either end.
+pub async fn the_audit_is_paged_from_either_end(harness: &dyn Harness) {
     let world = World::new(harness);
     for _ in 0..5 {
         world.run(plain()).await;
     }
-    let whole = world.audit().await;
+    let mut whole = world.audit().await;
     assert_eq!(whole.len(), 5);
-    let mut paged = Vec::new();
-    loop {
-        let page = world.store.audit(paged.last().map(|row: &crate::view::AuditEntry| row.sequence), 2).await.unwrap();
-        if page.is_empty() {
-            break;
+    assert!(whole.is_sorted_by_key(|row| row.sequence), "oldest first");
+    let pages = async |next: fn(Option<u64>) -> AuditPage| {
+        let mut paged: Vec<AuditEntry> = Vec::new();
+        loop {
+            let last = paged.last().map(|row| row.sequence);
+            let page = world.store.audit(next(last), 2).await.unwrap();
+            if page.is_empty() {
+                return paged;
+            }
+            assert!(page.len() <= 2);
+            paged.extend(page);
         }
-        paged.extend(page);
-    }
-    assert_eq!(paged, whole);
+    };
+    assert_eq!(pages(|after| AuditPage::Oldest { after }).await, whole);
+    whole.reverse();
+    assert_eq!(pages(|before| AuditPage::Newest { before }).await, whole);
 }

@@ -93,12 +93,15 @@ pub async fn enrolling_is_audited(harness: &dyn Harness) {
     world.store.create_enrollment(admin(), enrollment.clone()).await.applied();
     world.store.enroll(world.enroll_call(&enrollment, "key")).await.applied();
     let rows = world.audit().await;
-    let told: Vec<_> = rows.iter().map(|row| (row.action.as_str(), row.actor.as_str(), row.subject.clone())).collect();
+    let told: Vec<_> = rows
+        .iter()
+        .map(|row| (row.action.as_str(), row.actor.as_str(), row.origin.as_deref().unwrap(), row.subject.clone()))
+        .collect();
     assert_eq!(
         told,
         [
-            ("create_enrollment", "local:1000", format!("enrollment/{}", enrollment.id)),
-            ("enroll", "worker:nas", "worker/nas".to_owned()),
+            ("create_enrollment", "local:1000", "admin socket", format!("enrollment/{}", enrollment.id)),
+            ("enroll", "worker:nas", "192.0.2.7", "worker/nas".to_owned()),
         ]
     );
     let token = enrollment.token.to_string();

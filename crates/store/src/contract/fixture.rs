@@ -5,7 +5,7 @@ use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use leasehold_core::actor::Actor;
+use leasehold_core::actor::{Actor, Origin};
 use leasehold_core::attempt::{Callback, ExitStatus, Handle, LogPin, RunningCall, Starting, StopReason};
 use leasehold_core::canonical::Value;
 use leasehold_core::capability::{Capabilities, Claimed};
@@ -28,8 +28,8 @@ use leasehold_core::time::{Clock, Entropy, Millis, UtcMillis};
 
 use super::{Harness, TestClock};
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AttemptStep, CancelRun, Claim, Enroll, EventsAfter, Heartbeat, NewEnrollment,
-    RegisterSession, Renewal, SessionStep,
+    AcknowledgeRunning, AdmitRun, AttemptStep, AuditPage, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
+    NewEnrollment, RegisterSession, Renewal, SessionStep,
 };
 use crate::outcome::{Outcome, Stored};
 use crate::port::{ClaimRefused, Store};
@@ -228,6 +228,7 @@ impl<'h> World<'h> {
             public_key: Digest::of(Domain::PublicKey, key.as_bytes()),
             certificate: format!("certificate of {key}").into_bytes(),
             certificate_expires_at: self.clock().utc().plus(Millis::from_secs(90 * 86_400)),
+            origin: Some(machine_origin()),
         }
     }
 
@@ -270,6 +271,7 @@ impl<'h> World<'h> {
             },
             tickets: tickets(),
             cadence: Cadence::default(),
+            origin: Some(machine_origin()),
         }
     }
 
@@ -447,7 +449,7 @@ impl<'h> World<'h> {
     }
 
     pub(super) async fn audit(&self) -> Vec<AuditEntry> {
-        self.store.audit(None, 1000).await.unwrap()
+        self.store.audit(AuditPage::Oldest { after: None }, 1000).await.unwrap()
     }
 
     /// How many audit rows of this action there are.
@@ -466,6 +468,11 @@ pub(super) fn taken(session: &SessionFence, grant: Grant) -> Taken {
     };
     let step = AttemptStep { session: session.clone(), lease };
     Taken { run: grant.run.id, attempt: grant.attempt.id, step, grant }
+}
+
+/// Where the machines of the cases call from.
+pub(super) fn machine_origin() -> Origin {
+    Origin::Address([192, 0, 2, 7].into())
 }
 
 pub(super) fn admin() -> Actor {

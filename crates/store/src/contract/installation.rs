@@ -78,7 +78,7 @@ pub async fn what_was_stored_is_there_when_it_is_opened_again(harness: &dyn Harn
     assert_eq!(store.run(taken.run).await.unwrap(), Some(run));
     let again = store.worker(&machine.id).await.unwrap().unwrap();
     assert_eq!((&again.worker, &again.session, &again.active), (&worker.worker, &worker.session, &worker.active));
-    assert_eq!(store.audit(None, 1000).await.unwrap(), audit);
+    assert_eq!(store.audit(crate::call::AuditPage::Oldest { after: None }, 1000).await.unwrap(), audit);
     assert_eq!(
         again.session.unwrap().projection(again.now.lease),
         worker.session.unwrap().projection(worker.now.lease)

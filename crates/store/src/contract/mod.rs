@@ -225,7 +225,7 @@ macro_rules! contract_suite {
         $crate::contract_suite!(@cases $harness, audit {
             every_mutation_is_one_row_with_its_author
             work_writes_no_audit
-            the_audit_is_paged_oldest_first
+            the_audit_is_paged_from_either_end
         });
         $crate::contract_suite!(@cases $harness, idempotency {
             a_submitted_run_waits_with_attempt_1

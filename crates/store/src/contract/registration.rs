@@ -48,6 +48,7 @@ pub async fn an_unknown_session_with_a_spent_ticket_is_a_copy(harness: &dyn Harn
     let rows = world.audit().await;
     let row = rows.iter().find(|row| row.action == "credential_replayed").unwrap();
     assert_eq!((row.actor.as_str(), row.subject.as_str()), ("worker:nas", "worker/nas"));
+    assert_eq!(row.origin.as_deref(), Some("192.0.2.7"), "from where the copy called");
     world.beat(&session, &[]).await.applied();
 }
 

@@ -124,6 +124,7 @@ impl Transaction<'_> {
             sequence,
             at: self.now.utc,
             actor: actor.to_string(),
+            origin: actor.origin().map(|origin| origin.to_string()),
             action: action.to_owned(),
             subject: subject.to_string(),
             facts,

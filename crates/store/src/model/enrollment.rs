@@ -47,7 +47,7 @@ pub(super) fn enroll(tx: &mut Transaction<'_>, call: Enroll) -> Stored<Enrolled,
         (Ok(Enrolling::Applied { worker, enrollment }), _) => {
             let answer =
                 Enrolled { worker: worker.id.clone(), enrollment: enrollment.id, certificate: call.certificate };
-            let actor = Actor::Worker { worker: worker.id.clone(), session: None };
+            let actor = Actor::Worker { worker: worker.id.clone(), session: None, origin: call.origin };
             let facts = [("enrollment", enrollment.id.to_string()), ("public_key", call.public_key.to_string())];
             tx.record(&actor, "enroll", format_args!("worker/{}", worker.id), facts);
             tx.state.workers.insert(worker.id.clone(), *worker);

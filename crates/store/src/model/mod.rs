@@ -27,7 +27,7 @@ use leasehold_core::time::{Clock, LeaseInstant, Now};
 use leasehold_core::worker::Worker;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
     Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
@@ -254,8 +254,8 @@ impl Store for ModelStore {
         self.transaction(|tx| Ok(queries::workers(tx, after.as_ref(), limit)))
     }
 
-    async fn audit(&self, after: Option<u64>, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
-        self.transaction(|tx| Ok(queries::audit(tx, after, limit)))
+    async fn audit(&self, page: AuditPage, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        self.transaction(|tx| Ok(queries::audit(tx, page, limit)))
     }
 
     async fn expire_leases(&self, limit: usize) -> Result<Scanned, StoreError> {

@@ -8,7 +8,7 @@ use leasehold_core::run::Run;
 
 use super::Transaction;
 use super::claim::refused;
-use crate::call::{EventsAfter, RunFilter};
+use crate::call::{AuditPage, EventsAfter, RunFilter};
 use crate::outcome::StoreError;
 use crate::view::{AuditEntry, RunFacts, RunSummary, WorkerView};
 
@@ -62,7 +62,17 @@ pub(super) fn run_facts(
     Ok(view.map(|view| RunFacts { view, refused: refused(tx, run), workers: workers(tx, after, limit) }))
 }
 
-pub(super) fn audit(tx: &Transaction<'_>, after: Option<u64>, limit: usize) -> Vec<AuditEntry> {
-    let rest = tx.state.audit.iter().filter(|entry| after.is_none_or(|after| entry.sequence > after));
-    rest.take(limit).cloned().collect()
+pub(super) fn audit(tx: &Transaction<'_>, page: AuditPage, limit: usize) -> Vec<AuditEntry> {
+    let rows = tx.state.audit.iter();
+    match page {
+        AuditPage::Oldest { after } => {
+            rows.filter(|entry| after.is_none_or(|after| entry.sequence > after)).take(limit).cloned().collect()
+        }
+        AuditPage::Newest { before } => rows
+            .rev()
+            .filter(|entry| before.is_none_or(|before| entry.sequence < before))
+            .take(limit)
+            .cloned()
+            .collect(),
+    }
 }

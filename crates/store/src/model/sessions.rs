@@ -15,7 +15,7 @@ use crate::outcome::{Outcome, StoreError, Stored};
 use crate::view::Beaten;
 
 pub(super) fn register(tx: &mut Transaction<'_>, call: &RegisterSession) -> Stored<SessionProjection, Refusal> {
-    let RegisterSession { worker: id, registration, tickets, cadence } = call;
+    let RegisterSession { worker: id, registration, tickets, cadence, origin } = call;
     let Some(worker) = tx.state.workers.get(id).cloned() else {
         return Ok(Outcome::Refused(Refusal::new(RefusalCode::Unauthenticated, "there is no such worker: enroll it")));
     };
@@ -38,7 +38,7 @@ pub(super) fn register(tx: &mut Transaction<'_>, call: &RegisterSession) -> Stor
                 tx.state.workers.insert(id.clone(), Worker { rival, ..worker });
             }
             if copied {
-                let actor = Actor::Worker { worker: id.clone(), session: None };
+                let actor = Actor::Worker { worker: id.clone(), session: None, origin: *origin };
                 let facts = [("session", registration.session.to_string()), ("boot", registration.boot.to_string())];
                 tx.record(&actor, "credential_replayed", format_args!("worker/{id}"), facts);
             }

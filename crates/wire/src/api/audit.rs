@@ -15,6 +15,9 @@ pub struct AuditEntry {
     pub at: Time,
     /// Who: `local:1000`, `token:ci`, `worker:nas`, `system`.
     pub actor: String,
+    /// From where: an address, or `admin socket`; missing for what the control plane does by itself.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub origin: Option<String>,
     /// What was done.
     pub action: String,
     /// To what: `run/<id>`, `worker/<id>`, ….

@@ -19,7 +19,7 @@ pub const WORKERS: &str = "/api/v1/workers";
 pub const WORKER: &str = "/api/v1/workers/{worker}";
 /// `POST`: allows one machine to become a worker.
 pub const ENROLLMENTS: &str = "/api/v1/enrollments";
-/// `GET`: a page of the audit (`?limit=&after=`).
+/// `GET`: a page of the audit, oldest first (`?limit=&after=`); with `?newest=true` newest first.
 pub const AUDIT: &str = "/api/v1/audit";
 /// `GET`: what the control plane is and speaks.
 pub const VERSION: &str = "/api/v1/version";

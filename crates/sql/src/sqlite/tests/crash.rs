@@ -63,7 +63,7 @@ async fn what_was_answered_survives_and_an_open_transaction_does_not() {
     for run in &runs {
         assert!(store.run(*run).await.unwrap().is_some(), "{run}");
     }
-    let audit = store.audit(None, 64).await.unwrap();
+    let audit = store.audit(leasehold_store::call::AuditPage::Oldest { after: None }, 64).await.unwrap();
     assert_eq!(audit.iter().filter(|entry| entry.action == "admit_run").count(), runs.len());
     assert_eq!(audit.len(), runs.len(), "nothing of the open transaction");
 }

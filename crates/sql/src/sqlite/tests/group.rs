@@ -114,7 +114,14 @@ async fn a_call_that_fails_or_panics_undoes_itself_alone() {
     }
     let run = admits.await.unwrap().unwrap().into_result().unwrap().run.id;
     assert!(fixture.store.run(run).await.unwrap().is_some());
-    let actions: Vec<_> = fixture.store.audit(None, 64).await.unwrap().into_iter().map(|entry| entry.action).collect();
+    let actions: Vec<_> = fixture
+        .store
+        .audit(leasehold_store::call::AuditPage::Oldest { after: None }, 64)
+        .await
+        .unwrap()
+        .into_iter()
+        .map(|entry| entry.action)
+        .collect();
     assert_eq!(actions, ["admit_run"]);
 }
 

@@ -123,6 +123,7 @@ impl Fixture {
             public_key: Digest::of(Domain::PublicKey, name.as_bytes()),
             certificate: b"certificate".to_vec(),
             certificate_expires_at: now.plus(Millis::from_secs(86_400)),
+            origin: None,
         };
         self.store.enroll(call).await.unwrap().into_result().unwrap();
         let session = SessionId::new(now, &self.numbers);
@@ -146,6 +147,7 @@ impl Fixture {
             },
             tickets: tickets(),
             cadence: Cadence::default(),
+            origin: None,
         };
         let projection = self.store.register_session(call).await.unwrap().into_result().unwrap();
         SessionFence { worker: enrollment.worker, session, generation: projection.generation }

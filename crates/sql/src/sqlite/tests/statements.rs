@@ -6,7 +6,8 @@ use leasehold_core::counter::SessionVersion;
 use leasehold_core::run::RunState;
 use leasehold_core::time::{Clock as _, Millis};
 use leasehold_store::call::{
-    AcknowledgeRunning, AppendLog, CancelRun, EventsAfter, Heartbeat, Release, Renewal, RunFilter, SessionStep,
+    AcknowledgeRunning, AppendLog, AuditPage, CancelRun, EventsAfter, Heartbeat, Release, Renewal, RunFilter,
+    SessionStep,
 };
 use leasehold_store::port::Store as _;
 use rusqlite::Connection;
@@ -98,7 +99,8 @@ async fn everything(fixture: &Fixture) {
     assert!(!store.events(EventsAfter { run: lost, after: None }, 64).await.unwrap().is_empty());
     assert!(store.run_facts(released, None, 64).await.unwrap().is_some());
     assert_eq!(store.workers(None, 64).await.unwrap().len(), 1);
-    assert!(!store.audit(Some(1), 64).await.unwrap().is_empty());
+    assert!(!store.audit(AuditPage::Oldest { after: Some(1) }, 64).await.unwrap().is_empty());
+    assert!(!store.audit(AuditPage::Newest { before: None }, 64).await.unwrap().is_empty());
     store.installation().await.unwrap();
     store.find_enrollment(end.body).await.unwrap();
     store.find_api_token(end.body).await.unwrap();
