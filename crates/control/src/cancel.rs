@@ -2,7 +2,6 @@
 
 use leasehold_core::cancel::Cancel;
 use leasehold_core::id::RunId;
-use leasehold_core::limits;
 use leasehold_store::call::CancelRun;
 use leasehold_store::view::RunView;
 
@@ -10,6 +9,7 @@ use crate::error::{Denied, OperatorResult, ServiceError};
 use crate::hints::Topic;
 use crate::plane::ControlPlane;
 use crate::principal::Caller;
+use crate::why;
 
 /// What became of a cancel.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,15 +23,7 @@ pub struct Cancelled {
 impl ControlPlane {
     /// Ends the run if nothing of it started; otherwise stores the wish, and tells the worker at once if it listens.
     pub async fn cancel(&self, caller: &Caller, run: RunId, why: Option<String>) -> OperatorResult<Cancelled> {
-        if let Some(why) = &why
-            && why.len() > limits::NAME_BYTES * 4
-        {
-            return Err(ServiceError::Refused(Denied::Invalid {
-                field: "why".to_owned(),
-                got: format!("{} bytes", why.len()),
-                allowed: format!("at most {} bytes", limits::NAME_BYTES * 4),
-            }));
-        }
+        why::check(why.as_deref()).map_err(ServiceError::Refused)?;
         let call = CancelRun { actor: caller.actor.clone(), run, why };
         let (cancel, view) = self
             .store()

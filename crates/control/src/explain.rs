@@ -6,7 +6,6 @@ use leasehold_core::id::{RunId, WorkerId};
 use leasehold_core::limits;
 use leasehold_core::placement::{Availability, Explanation, WorkerFacts, explain};
 use leasehold_core::run::RunState;
-use leasehold_core::session::SessionState;
 use leasehold_core::worker::WorkerState;
 use leasehold_store::view::{RunFacts, RunView, WorkerView};
 
@@ -67,12 +66,11 @@ fn worker_facts(view: &WorkerView, facts: &RunFacts) -> WorkerFacts {
         capabilities: session.map(|session| session.capabilities.clone()),
         state: match session {
             _ if view.worker.state == WorkerState::Revoked => Availability::Offline,
-            Some(session) if session.is_live(now) => match session.state {
-                SessionState::Draining => Availability::Draining,
-                _ if !PROTOCOLS.contains(&session.protocol) => Availability::UnsupportedProtocol,
-                _ => Availability::Online,
-            },
-            _ => Availability::Offline,
+            Some(session) if !session.is_live(now) => Availability::Offline,
+            Some(session) if !view.worker.takes_work(session) => Availability::Draining,
+            Some(session) if !PROTOCOLS.contains(&session.protocol) => Availability::UnsupportedProtocol,
+            Some(_) => Availability::Online,
+            None => Availability::Offline,
         },
         free_slots: session.map_or(0, |session| {
             let active = u32::try_from(view.active.len()).unwrap_or(u32::MAX);

@@ -27,6 +27,8 @@ mod recover;
 pub mod seal;
 pub mod sessions;
 pub mod watch;
+mod why;
+pub mod worker;
 
 #[cfg(test)]
 mod fixture;

@@ -6,11 +6,11 @@
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::cancel::StopDirective;
 use leasehold_core::capability::Capabilities;
 use leasehold_core::claim::Ask;
 use leasehold_core::crypto::Digest;
-use leasehold_core::id::{AttemptId, OfferId, WorkerId};
+use leasehold_core::directive::Directive;
+use leasehold_core::id::{OfferId, WorkerId};
 use leasehold_core::placement::MismatchClass;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::session::{Session, SessionFence};
@@ -215,7 +215,7 @@ struct Registry {
     waiters: BTreeMap<u64, Arc<Waiter>>,
     by_worker: HashMap<WorkerId, u64>,
     /// Directives that a worker's session was told in the answer to a pull.
-    told: HashMap<WorkerId, (SessionFence, HashSet<AttemptId>)>,
+    told: HashMap<WorkerId, (SessionFence, HashSet<Directive>)>,
 }
 
 /// The open pulls of this process.
@@ -255,20 +255,19 @@ impl OpenPulls {
     }
 
     /// Whether a directive is there that this session was not told yet.
-    pub(crate) fn has_news(&self, fence: &SessionFence, directives: &[StopDirective]) -> bool {
+    pub(crate) fn has_news(&self, fence: &SessionFence, directives: &[Directive]) -> bool {
         let registry = lock(&self.registry);
         let told = registry.told.get(&fence.worker).filter(|(session, _)| same_session(session, fence));
-        directives.iter().any(|directive| told.is_none_or(|(_, told)| !told.contains(&directive.attempt)))
+        directives.iter().any(|directive| told.is_none_or(|(_, told)| !told.contains(directive)))
     }
 
     /// The session was told these, and what it was told before is over.
-    pub(crate) fn told(&self, fence: &SessionFence, directives: &[StopDirective]) {
+    pub(crate) fn told(&self, fence: &SessionFence, directives: &[Directive]) {
         let mut registry = lock(&self.registry);
         if directives.is_empty() {
             registry.told.remove(&fence.worker);
         } else {
-            let attempts = directives.iter().map(|directive| directive.attempt).collect();
-            registry.told.insert(fence.worker.clone(), (fence.clone(), attempts));
+            registry.told.insert(fence.worker.clone(), (fence.clone(), directives.iter().cloned().collect()));
         }
     }
 

@@ -7,14 +7,14 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold_core::cancel::StopDirective;
 use leasehold_core::claim::Ask;
+use leasehold_core::directive::Directive;
 use leasehold_core::id::OfferId;
 use leasehold_core::limits;
 use leasehold_core::offer::Offer;
 use leasehold_core::placement::MismatchClass;
 use leasehold_core::refusal::{Refusal, RefusalCode};
-use leasehold_core::session::{SessionFence, SessionState};
+use leasehold_core::session::SessionFence;
 use leasehold_core::time::Millis;
 use leasehold_store::view::{AskState, Grant, PullState};
 
@@ -47,7 +47,7 @@ pub struct Pulled {
     /// What became of each ask, in the order they were asked.
     pub asks: Vec<(OfferId, AskAnswer)>,
     /// What the worker is to do.
-    pub directives: Vec<StopDirective>,
+    pub directives: Vec<Directive>,
     /// How long the answer waited, by the boot-time clock.
     pub held: Millis,
 }
@@ -196,10 +196,10 @@ fn answer(state: PullState, delivery: Delivery, asks: &[Ask]) -> WorkerResult<Pu
 
 /// What keeps every run from a worker that has no room.
 fn no_room(state: &PullState) -> Option<MismatchClass> {
-    match state.session.state {
-        _ if state.free_slots > 0 => None,
-        SessionState::Active => Some(MismatchClass::NoFreeSlot),
-        SessionState::Draining | SessionState::Offline => Some(MismatchClass::Draining),
+    match state.free_slots {
+        0 if !state.takes_work => Some(MismatchClass::Draining),
+        0 => Some(MismatchClass::NoFreeSlot),
+        _ => None,
     }
 }
 

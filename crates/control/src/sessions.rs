@@ -8,7 +8,7 @@ use leasehold_core::crypto::Ticket;
 use leasehold_core::limits;
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::registration::Registration;
-use leasehold_core::session::SessionProjection;
+use leasehold_core::session::{Said, SessionProjection};
 use leasehold_store::call::{Heartbeat, RegisterSession, Renewal, SessionStep};
 use leasehold_store::view::Beaten;
 
@@ -54,13 +54,13 @@ impl ControlPlane {
         worker: &WorkerPrincipal,
         session: SessionRef,
         version: SessionVersion,
-        slots: u16,
+        said: Said,
         renewals: Vec<Renewal>,
     ) -> WorkerResult<Beaten> {
         if renewals.len() > limits::HEARTBEAT_RENEWALS {
             return Err(over("renewals", renewals.len(), limits::HEARTBEAT_RENEWALS));
         }
-        let call = Heartbeat { session: worker.fence(session), version, slots, renewals };
+        let call = Heartbeat { session: worker.fence(session), version, said, renewals };
         settle(self.store().heartbeat(call).await)
     }
 
@@ -155,7 +155,11 @@ mod tests {
         let world = World::new().await;
         let agent = world.agent("nas", 2).await;
         let version = agent.version().await;
-        let beaten = world.plane.heartbeat(&agent.principal, agent.session, version, 2, Vec::new()).await.unwrap();
+        let beaten = world
+            .plane
+            .heartbeat(&agent.principal, agent.session, version, Said { slots: 2, obeys_drain: false }, Vec::new())
+            .await
+            .unwrap();
         assert_eq!(beaten.session.version, version.next());
         world.clock.advance(Millis::from_secs(1));
         let stale = world.plane.drain(&agent.principal, agent.session, version).await;
@@ -163,7 +167,8 @@ mod tests {
         let drained = world.plane.drain(&agent.principal, agent.session, version.next()).await.unwrap();
         let offline = world.plane.offline(&agent.principal, agent.session, drained.version).await.unwrap();
         assert_eq!(offline.remaining, Millis::ZERO);
-        let late = world.plane.heartbeat(&agent.principal, agent.session, offline.version, 0, Vec::new()).await;
+        let late =
+            world.plane.heartbeat(&agent.principal, agent.session, offline.version, Said::default(), Vec::new()).await;
         assert!(matches!(late, Err(ServiceError::Refused(refusal)) if refusal.code == RefusalCode::SessionFenced));
     }
 }

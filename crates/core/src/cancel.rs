@@ -82,7 +82,7 @@ pub fn cancel(
 }
 
 /// A stop that a worker is told, in every answer until the end is known.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct StopDirective {
     /// Which attempt.
     pub attempt: AttemptId,

@@ -13,8 +13,9 @@ use crate::lease::{Lease, LeaseFence, LeaseState, check_active, check_boot, chec
 use crate::limits;
 use crate::refusal::{Refusal, RefusalCode};
 use crate::run::{Policy, Run, RunState};
-use crate::session::{Session, SessionState};
+use crate::session::Session;
 use crate::time::{LeaseInstant, Now};
+use crate::worker::Worker;
 
 /// What a worker asks with: an offer id of its own choice, and the digest of the lease token that goes with it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -78,9 +79,10 @@ pub struct Waiting<'a> {
     pub policy: &'a Policy,
 }
 
-/// Claims a waiting run for the live session that asks. `active` is the number of active leases of the worker, counted under
-/// the session's lock.
+/// Claims a waiting run for the live session of `worker` that asks. `active` is the number of active leases of the worker,
+/// counted under the session's lock.
 pub fn claim(
+    worker: &Worker,
     session: &Session,
     active: usize,
     waiting: Waiting<'_>,
@@ -89,7 +91,7 @@ pub fn claim(
     now: Now,
 ) -> Result<(Lease, Change), NotClaimed> {
     let Waiting { run, attempt, policy } = waiting;
-    if session.state != SessionState::Active {
+    if !worker.takes_work(session) {
         return Err(NotClaimed::Draining);
     }
     if active >= usize::from(session.max_runs) {

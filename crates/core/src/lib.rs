@@ -21,6 +21,7 @@ pub mod claim;
 pub mod counter;
 pub mod crypto;
 pub mod deadline;
+pub mod directive;
 pub mod end;
 pub mod enrollment;
 pub mod event;

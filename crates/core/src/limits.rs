@@ -33,6 +33,11 @@ pub const MATERIALS_ANSWER: usize = 256 * KIB;
 /// A header list, on either side of the ingress.
 pub const HEADER_LIST: usize = 8 * KIB;
 
+// What people say.
+
+/// A person's words about what they do: why a run is cancelled, why a worker is drained.
+pub const WHY_BYTES: usize = 512;
+
 // Calls.
 
 /// Renewals in one heartbeat.

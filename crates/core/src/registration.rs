@@ -182,6 +182,7 @@ fn accept(
         capabilities: call.capabilities.with_labels(&worker.labels),
         max_runs: call.max_runs,
         slots: 0,
+        obeys_drain: false,
         lease: cadence.lease,
         interval: cadence.interval,
         expires: now.lease.plus(cadence.lease),

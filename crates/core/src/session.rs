@@ -67,6 +67,8 @@ pub struct Session {
     pub max_runs: u16,
     /// How many runs it would take now, by its own word.
     pub slots: u16,
+    /// Whether it takes nothing new because a person drains its worker, by its own word.
+    pub obeys_drain: bool,
     /// How long it may be silent.
     pub lease: Millis,
     /// How often it should beat.
@@ -165,19 +167,29 @@ fn check_version(session: &Session, expected: SessionVersion, now: LeaseInstant)
     .showing_session(session.projection(now)))
 }
 
-/// A heartbeat's part that concerns the session: extends its lease, counts the beat, notes the slots.
+/// What an agent says of itself with a beat.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Said {
+    /// How many runs it would take now.
+    pub slots: u16,
+    /// Whether it takes nothing new because it was told so by a directive.
+    pub obeys_drain: bool,
+}
+
+/// A heartbeat's part that concerns the session: extends its lease, counts the beat, notes what it says of itself.
 pub fn beat(
     current: Option<&Session>,
     fence: &SessionFence,
     expected: SessionVersion,
-    slots: u16,
+    said: Said,
     now: Now,
 ) -> Result<Session, Refusal> {
     let session = check_live(current, fence, now.lease)?;
     check_version(session, expected, now.lease)?;
     let mut next = session.clone();
     next.version = session.version.next();
-    next.slots = if session.state == SessionState::Active { slots.min(session.max_runs) } else { 0 };
+    next.slots = if session.state == SessionState::Active { said.slots.min(session.max_runs) } else { 0 };
+    next.obeys_drain = said.obeys_drain;
     next.expires = now.lease.plus(session.lease);
     next.spoke_at = now.lease;
     Ok(next)
@@ -190,9 +202,9 @@ pub fn drain(
     expected: SessionVersion,
     now: Now,
 ) -> Result<Session, Refusal> {
-    let mut next = beat(current, fence, expected, 0, now)?;
+    let obeys_drain = current.is_some_and(|session| session.obeys_drain);
+    let mut next = beat(current, fence, expected, Said { slots: 0, obeys_drain }, now)?;
     next.state = SessionState::Draining;
-    next.slots = 0;
     Ok(next)
 }
 

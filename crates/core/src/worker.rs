@@ -1,10 +1,15 @@
-//! A worker: one machine's lasting identity, from enrollment to deletion.
+//! A worker: one machine's lasting identity, from enrollment to deletion, and a person's wish that it take nothing new.
+//!
+//! The wish stands on the worker, not on a session: it outlives every restart of either side, and the claim is refused
+//! whether the machine has heard of it or not. (Worker design, *Shutdown*; product, *The command line*.)
 
 use std::collections::BTreeMap;
 
+use crate::actor::Actor;
 use crate::counter::SessionGeneration;
 use crate::id::{EnrollmentId, SessionId, WorkerId};
-use crate::time::UtcMillis;
+use crate::session::{Session, SessionState};
+use crate::time::{Now, UtcMillis};
 
 names! {
     /// Whether a worker may speak at all.
@@ -33,6 +38,8 @@ pub struct Worker {
     pub generation: Option<SessionGeneration>,
     /// A newcomer that waits because the current session is live.
     pub rival: Option<Rival>,
+    /// A person's wish that it take nothing new.
+    pub drain: Option<Drain>,
     /// When it enrolled.
     pub enrolled_at: UtcMillis,
     /// When its newest certificate ends.
@@ -48,4 +55,33 @@ pub struct Rival {
     pub heard: u32,
     /// Whether it was audited as a copied credential: once per newcomer.
     pub audited: bool,
+}
+
+/// A person's wish that a worker take nothing new; what it holds goes on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Drain {
+    /// Who, as [`Actor`] prints.
+    pub by: String,
+    /// The person's words.
+    pub why: Option<String>,
+    /// When.
+    pub at: UtcMillis,
+}
+
+impl Worker {
+    /// The worker draining from now on; none if it does already: the first wish stands, with its author.
+    pub fn drained(&self, actor: &Actor, why: Option<&str>, now: Now) -> Option<Self> {
+        let drain = Drain { by: actor.to_string(), why: why.map(str::to_owned), at: now.utc };
+        self.drain.is_none().then(|| Self { drain: Some(drain), ..self.clone() })
+    }
+
+    /// The worker taking work again; none if nobody had drained it.
+    pub fn resumed(&self) -> Option<Self> {
+        self.drain.is_some().then(|| Self { drain: None, ..self.clone() })
+    }
+
+    /// Whether a run may be claimed for it in this session: neither a person nor the agent itself drains it.
+    pub fn takes_work(&self, session: &Session) -> bool {
+        self.drain.is_none() && session.state == SessionState::Active
+    }
 }

@@ -13,7 +13,7 @@ use leasehold_core::registration::{Cadence, Registration};
 use leasehold_core::revision::Revision;
 use leasehold_core::role::Role;
 use leasehold_core::run::RunState;
-use leasehold_core::session::SessionFence;
+use leasehold_core::session::{Said, SessionFence};
 use leasehold_core::ticket::TicketKey;
 use leasehold_core::time::UtcMillis;
 
@@ -110,8 +110,8 @@ pub struct Heartbeat {
     pub session: SessionFence,
     /// The session version it expects.
     pub version: SessionVersion,
-    /// How many runs it would take now.
-    pub slots: u16,
+    /// What it says of itself.
+    pub said: Said,
     /// The leases it holds; at most [`leasehold_core::limits::HEARTBEAT_RENEWALS`].
     pub renewals: Vec<Renewal>,
 }
@@ -202,6 +202,17 @@ pub struct CancelRun {
     pub actor: Actor,
     /// Which run.
     pub run: RunId,
+    /// The person's words.
+    pub why: Option<String>,
+}
+
+/// A person drains a worker, or ends the drain.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DrainWorker {
+    /// Who.
+    pub actor: Actor,
+    /// Which worker.
+    pub worker: WorkerId,
     /// The person's words.
     pub why: Option<String>,
 }

@@ -20,8 +20,8 @@ use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::time::Now;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
-    Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
+    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
@@ -205,6 +205,14 @@ impl Store for Faulty {
 
     async fn offline_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
         self.changing(self.inner.offline_session(call)).await
+    }
+
+    async fn drain_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet> {
+        self.changing(self.inner.drain_worker(call)).await
+    }
+
+    async fn resume_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet> {
+        self.changing(self.inner.resume_worker(call)).await
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

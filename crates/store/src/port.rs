@@ -19,8 +19,8 @@ use leasehold_core::session::SessionProjection;
 use leasehold_core::time::Now;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
-    Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
+    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
@@ -97,6 +97,12 @@ pub trait Store: Send + Sync + 'static {
 
     /// The session leaves; only when it holds no lease.
     async fn offline_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal>;
+
+    /// A person drains a worker: it is given nothing new from now on. See [`leasehold_core::worker::Worker::drained`].
+    async fn drain_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet>;
+
+    /// The person's drain is over.
+    async fn resume_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet>;
 
     /// Submits a run: it is pending, with attempt 1.
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet>;

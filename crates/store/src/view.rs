@@ -3,8 +3,8 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::attempt::Attempt;
-use leasehold_core::cancel::StopDirective;
 use leasehold_core::claim::Refused;
+use leasehold_core::directive::Directive;
 use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::lease::{Lease, LeaseProjection};
 use leasehold_core::placement::Placement;
@@ -59,7 +59,7 @@ pub struct Beaten {
     /// A verdict per renewal, in the order they were asked.
     pub leases: Vec<(AttemptId, Result<LeaseProjection, Refusal>)>,
     /// What the worker is to do.
-    pub directives: Vec<StopDirective>,
+    pub directives: Vec<Directive>,
 }
 
 /// A claimed run: everything an offer is built from.
@@ -96,7 +96,9 @@ pub struct PullState {
     /// A state per ask, in order.
     pub asks: Vec<AskState>,
     /// What the worker is to do.
-    pub directives: Vec<StopDirective>,
+    pub directives: Vec<Directive>,
+    /// Whether it takes work at all: neither a person nor the agent itself drains it.
+    pub takes_work: bool,
     /// How many of its slots are free: its maximum less its active leases; zero while it drains.
     pub free_slots: u16,
 }

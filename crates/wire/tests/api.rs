@@ -27,9 +27,10 @@ use leasehold_core::run::{Closing, OnLost, Run, RunState, StopIntent, StopIntent
 use leasehold_core::session::{Session, SessionState};
 use leasehold_core::shape::ShapeErrorKind;
 use leasehold_core::time::{LeaseInstant, Millis, UtcMillis};
-use leasehold_core::worker::{Worker, WorkerState};
+use leasehold_core::worker::{Drain, Worker, WorkerState};
 use leasehold_wire::api::audit::AuditEntry;
 use leasehold_wire::api::cancel::{CancelAnswer, CancelOutcome, CancelRun};
+use leasehold_wire::api::drain::{DrainAnswer, DrainWorker};
 use leasehold_wire::api::enrollment::{CreateEnrollment, EnrollmentAnswer};
 use leasehold_wire::api::event::Event;
 use leasehold_wire::api::explanation::{Explanation, RunExplanation};
@@ -121,6 +122,7 @@ fn worker() -> Worker {
         current: Some(id(1)),
         generation: Some(SessionGeneration::FIRST),
         rival: None,
+        drain: Some(Drain { by: "token:ci".to_owned(), why: Some("new disk".to_owned()), at: AT }),
         enrolled_at: AT,
         certificate_expires_at: AT,
     }
@@ -145,7 +147,8 @@ fn session() -> Session {
         registration: Digest::of(Domain::Registration, b"body"),
         capabilities: capabilities.unwrap().with_labels(&worker().labels),
         max_runs: 4,
-        slots: 3,
+        slots: 0,
+        obeys_drain: true,
         lease: limits::SESSION_LEASE,
         interval: limits::HEARTBEAT_INTERVAL,
         expires: NOW.plus(Millis::from_secs(40)),
@@ -154,6 +157,10 @@ fn session() -> Session {
         protocol: 1,
         registered_at: AT,
     }
+}
+
+fn worker_detail() -> WorkerDetail {
+    WorkerDetail::new(&worker(), Some(&session()), &[id(2)], NOW)
 }
 
 fn explanation() -> RunExplanation {
@@ -239,7 +246,8 @@ fn goldens() -> Vec<Golden> {
         golden("run-explanation", &explanation()),
         golden("cancel-answer", &cancelled),
         golden("worker-list", &Page { items: vec![worker_item], next: None }),
-        golden("worker-detail", &WorkerDetail::new(&worker(), Some(&session()), &[id(2)], NOW)),
+        golden("worker-detail", &worker_detail()),
+        golden("drain-answer", &DrainAnswer { changed: true, worker: worker_detail() }),
         golden("enrollment-answer", &enrollment()),
         golden("problem-invalid", &invalid_spec()),
         golden("version", &Version { version: "0.1.0".to_owned(), protocol_min: 1, protocol_max: 1 }),
@@ -326,6 +334,9 @@ fn requests_refuse_what_they_do_not_know() {
     assert_eq!(CancelRun::parse(b""), Ok(CancelRun::default()));
     let cancel = CancelRun { why: Some("wrong day".to_owned()) };
     assert_eq!(CancelRun::parse(&cancel.to_body()), Ok(cancel));
+    let drain = DrainWorker { why: Some("new disk".to_owned()) };
+    assert_eq!(DrainWorker::parse(&drain.to_body()), Ok(drain));
+    assert_eq!(DrainWorker::parse(b""), Ok(DrainWorker::default()));
 }
 
 #[test]
@@ -426,12 +437,13 @@ fn a_log_says_whether_it_is_whole() {
 #[test]
 fn a_workers_status_is_what_its_session_says() {
     let status = |change: fn(&mut Worker, &mut Session)| {
-        let (mut worker, mut session) = (worker(), session());
+        let (mut worker, mut session) = (Worker { drain: None, ..worker() }, session());
         change(&mut worker, &mut session);
         WorkerStatus::of(&worker, Some(&session), NOW)
     };
     assert_eq!(status(|_, _| {}), WorkerStatus::Online);
     assert_eq!(status(|_, session| session.state = SessionState::Draining), WorkerStatus::Draining);
+    assert_eq!(status(|drained, _| drained.drain = worker().drain), WorkerStatus::Draining);
     assert_eq!(status(|_, session| session.state = SessionState::Offline), WorkerStatus::Offline);
     assert_eq!(status(|_, session| session.expires = NOW), WorkerStatus::Offline);
     assert_eq!(status(|worker, _| worker.state = WorkerState::Revoked), WorkerStatus::Revoked);

@@ -4,6 +4,8 @@ use std::pin::pin;
 use std::task::Poll;
 
 use futures_util::poll;
+use leasehold_core::cancel::StopDirective;
+use leasehold_core::directive::Directive;
 use leasehold_core::limits;
 use leasehold_core::refusal::RefusalCode;
 use leasehold_core::run::{RunState, StopIntentReason};
@@ -67,8 +69,8 @@ async fn a_cancel_reaches_the_open_pull_of_a_full_worker_at_once_and_then_at_its
     world.plane.cancel(&caller(), run, Some("enough".to_owned())).await.unwrap();
     let Poll::Ready(pulled) = poll!(pull.as_mut()) else { panic!("the cancel did not wake the pull") };
     let directives = pulled.unwrap().directives;
-    assert_eq!(directives.len(), 1);
-    assert_eq!((directives[0].attempt, directives[0].reason), (taken.offer.attempt, StopIntentReason::Cancel));
+    let stop = StopDirective { attempt: taken.offer.attempt, reason: StopIntentReason::Cancel };
+    assert_eq!(directives, [Directive::Stop(stop.clone())]);
 
     let began = tokio::time::Instant::now();
     let again = agent.pull(Vec::new(), LONG).await.unwrap();
@@ -90,7 +92,8 @@ async fn a_cancel_between_two_pulls_is_in_the_next_answer_at_once() {
     world.plane.cancel(&caller(), run, None).await.unwrap();
     let mut pull = pin!(agent.pull(vec![world.ask()], LONG));
     let Poll::Ready(pulled) = poll!(pull.as_mut()) else { panic!("the directive waited") };
-    assert_eq!(pulled.unwrap().directives[0].attempt, taken.offer.attempt);
+    let stop = StopDirective { attempt: taken.offer.attempt, reason: StopIntentReason::Cancel };
+    assert_eq!(pulled.unwrap().directives, [Directive::Stop(stop)]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -59,7 +59,7 @@ enum Command {
     Cancel(runs::cancel::Cancel),
     /// Say why a run is still pending (the same as `runs explain`)
     Explain(runs::explain::Explain),
-    /// Enroll machines and look at them
+    /// Enroll machines, look at them, drain and resume them
     #[command(subcommand)]
     Worker(worker::Worker),
     /// See who changed what, when and from where

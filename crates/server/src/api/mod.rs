@@ -7,6 +7,7 @@ mod access;
 mod answer;
 mod audit;
 mod cancel;
+mod drain;
 mod enrollments;
 mod events;
 mod explanation;
@@ -65,6 +66,8 @@ fn registry() -> Vec<Route> {
         Route::post(route::RUN_CANCEL, OPERATOR, cancel::cancel),
         Route::get(route::WORKERS, VIEWER, workers::list),
         Route::get(route::WORKER, VIEWER, workers::get),
+        Route::post(route::WORKER_DRAIN, OPERATOR, drain::drain),
+        Route::post(route::WORKER_RESUME, OPERATOR, drain::resume),
         Route::post(route::ENROLLMENTS, ADMIN, enrollments::create),
         Route::get(route::AUDIT, ADMIN, audit::audit),
     ]
@@ -123,6 +126,8 @@ mod tests {
             "POST /api/v1/runs/{run}/cancel operator",
             "GET /api/v1/workers viewer",
             "GET /api/v1/workers/{worker} viewer",
+            "POST /api/v1/workers/{worker}/drain operator",
+            "POST /api/v1/workers/{worker}/resume operator",
             "POST /api/v1/enrollments admin",
             "GET /api/v1/audit admin",
         ];

@@ -1,6 +1,7 @@
 //! Workers: listed and shown.
 
 use axum::extract::State;
+use leasehold_control::view::WorkerView;
 use leasehold_wire::api::page::Page;
 use leasehold_wire::api::worker::{WorkerDetail, WorkerItem};
 
@@ -26,5 +27,10 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Answered<Page<
 pub(super) async fn get(State(api): State<Api>, AtWorker(worker): AtWorker, query: Query) -> Answered<WorkerDetail> {
     query.only(&[])?;
     let found = api.control.worker(&worker).await?;
-    Ok(Json::ok(WorkerDetail::new(&found.worker, found.session.as_ref(), &found.active, found.now.lease)))
+    Ok(Json::ok(detail(&found)))
+}
+
+/// Everything about a worker.
+pub(super) fn detail(found: &WorkerView) -> WorkerDetail {
+    WorkerDetail::new(&found.worker, found.session.as_ref(), &found.active, found.now.lease)
 }

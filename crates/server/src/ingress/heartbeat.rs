@@ -3,6 +3,7 @@
 use axum::extract::State;
 use leasehold_control::SessionRef;
 use leasehold_control::view::Renewal;
+use leasehold_core::session::Said as Word;
 use leasehold_wire::v1::heartbeat::{HeartbeatAnswer, HeartbeatRequest};
 
 use super::Ingress;
@@ -20,6 +21,7 @@ pub(super) async fn heartbeat(
         .iter()
         .map(|renewal| Renewal { fence: renewal.lease.fence(renewal.attempt_id), version: renewal.version })
         .collect();
-    let beaten = ingress.control.heartbeat(&worker, session, said.session_version, said.slots, renewals).await?;
+    let word = Word { slots: said.slots, obeys_drain: said.draining };
+    let beaten = ingress.control.heartbeat(&worker, session, said.session_version, word, renewals).await?;
     Ok(Answer(HeartbeatAnswer::new(&beaten.session, &beaten.leases, &beaten.directives)))
 }

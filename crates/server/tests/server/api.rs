@@ -121,8 +121,8 @@ async fn what_is_not_there_is_a_problem() {
         (get(&route::of_run(route::RUN_EVENTS, NOBODY)), ProblemCode::NotFound),
         (get(&route::of_run(route::RUN_EXPLANATION, NOBODY)), ProblemCode::NotFound),
         (post(&route::of_run(route::RUN_CANCEL, NOBODY), "{}"), ProblemCode::NotFound),
-        (get(&route::worker("nobody")), ProblemCode::NotFound),
-        (get(&route::worker("Not A Name")), ProblemCode::NotFound),
+        (get(&route::of_worker(route::WORKER, "nobody")), ProblemCode::NotFound),
+        (get(&route::of_worker(route::WORKER, "Not A Name")), ProblemCode::NotFound),
     ] {
         let what = request.uri().to_string();
         assert_eq!(cluster.api(token, request).await.problem().code, code, "{what}");
@@ -249,7 +249,7 @@ async fn a_worker_is_invited_joins_and_is_shown() {
     let machine = cluster.agent("box").await;
     let workers: Page<WorkerItem> = cluster.api(token, get(route::WORKERS)).await.json();
     assert_eq!(workers.items.len(), 1);
-    let shown: WorkerDetail = cluster.api(token, get(&route::worker("box"))).await.json();
+    let shown: WorkerDetail = cluster.api(token, get(&route::of_worker(route::WORKER, "box"))).await.json();
     assert_eq!(shown.session.unwrap().id, machine.session);
     let version: Version = cluster.api(token, get(route::VERSION)).await.json();
     assert_eq!((version.protocol_min, version.protocol_max), (1, 1));

@@ -141,6 +141,7 @@ async fn each_call_sent_twice_at_once_counts_once() {
         session_generation: machine.generation,
         session_version: machine.version,
         slots: 4,
+        draining: false,
         renewals: Vec::new(),
     };
     let path = route::heartbeat(machine.session);

@@ -11,6 +11,7 @@ mod exit_codes;
 mod fences;
 mod kill_the_agent;
 mod marks;
+mod operate;
 mod refusals;
 mod secrets;
 mod serve_and_join;

@@ -42,9 +42,14 @@ CREATE TABLE worker (
     rival_session BLOB CHECK (length(rival_session) = 16),
     rival_heard INTEGER,
     rival_audited INTEGER CHECK (rival_audited IN (0, 1)),
+    -- A person's wish that the worker take nothing new.
+    drain_by TEXT,
+    drain_why TEXT,
+    drain_at INTEGER,
     enrolled_at INTEGER NOT NULL,
     certificate_expires_at INTEGER NOT NULL,
-    CHECK ((rival_session IS NULL) = (rival_heard IS NULL) AND (rival_session IS NULL) = (rival_audited IS NULL))
+    CHECK ((rival_session IS NULL) = (rival_heard IS NULL) AND (rival_session IS NULL) = (rival_audited IS NULL)),
+    CHECK ((drain_by IS NULL) = (drain_at IS NULL) AND (drain_why IS NULL OR drain_by IS NOT NULL))
 ) STRICT;
 
 -- Canonical capabilities, apart from the session: a heartbeat rewrites the session's row, and that row stays narrow.
@@ -65,6 +70,7 @@ CREATE TABLE session (
     capabilities BLOB NOT NULL REFERENCES capabilities (digest),
     max_runs INTEGER NOT NULL CHECK (max_runs BETWEEN 1 AND 256),
     slots INTEGER NOT NULL CHECK (slots BETWEEN 0 AND max_runs),
+    obeys_drain INTEGER NOT NULL CHECK (obeys_drain IN (0, 1)),
     lease_millis INTEGER NOT NULL,
     interval_millis INTEGER NOT NULL,
     expires_lease INTEGER NOT NULL,

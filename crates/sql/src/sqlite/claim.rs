@@ -5,7 +5,7 @@ use leasehold_core::claim::{self, Ask, AskVerdict, NotClaimed, Refused, Waiting}
 use leasehold_core::id::{RunId, WorkerId};
 use leasehold_core::lease::Lease;
 use leasehold_core::refusal::Refusal;
-use leasehold_core::session::{Session, SessionFence, SessionState};
+use leasehold_core::session::{Session, SessionFence};
 use leasehold_store::call::{Claim, Release};
 use leasehold_store::outcome::Outcome;
 use leasehold_store::port::ClaimRefused;
@@ -30,12 +30,10 @@ pub(super) fn recover_asks(tx: &Tx<'_>, fence: &SessionFence, asks: &[Ask]) -> D
     });
     let asks = recovered.collect::<Result<_, Fault>>()?;
     let held = u16::try_from(load::active_leases(tx, &session.worker)?).unwrap_or(u16::MAX);
-    let free_slots = match session.state {
-        SessionState::Active => session.max_runs.saturating_sub(held),
-        SessionState::Draining | SessionState::Offline => 0,
-    };
-    let directives = sessions::directives(tx, &session.worker)?;
-    let state = PullState { session: session.clone(), asks, directives, free_slots };
+    let takes_work = speaker.worker.as_ref().is_some_and(|worker| worker.takes_work(session));
+    let free_slots = if takes_work { session.max_runs.saturating_sub(held) } else { 0 };
+    let directives = sessions::directives(tx, &speaker, session)?;
+    let state = PullState { session: session.clone(), asks, directives, takes_work, free_slots };
     Ok(if tx.wrote() { Outcome::Applied(state) } else { Outcome::Replayed(state) })
 }
 
@@ -80,14 +78,14 @@ pub(super) fn claim(tx: &Tx<'_>, call: &Claim) -> Decided<Grant, ClaimRefused> {
         AskState::Granted(grant) => return Ok(Outcome::Replayed(*grant)),
         AskState::Gone => return not_claimed(NotClaimed::AskGone),
     }
-    let Some(run) = load::run(tx, call.run)? else {
+    let (Some(run), Some(worker)) = (load::run(tx, call.run)?, &speaker.worker) else {
         return not_claimed(NotClaimed::Taken);
     };
     let attempt = load::latest_attempt(tx, &run)?;
     let revision = load::revision(tx, run.revision)?;
     let waiting = Waiting { run: &run, attempt: &attempt, policy: &revision.policy() };
     let active = load::active_leases(tx, &session.worker)?;
-    let (lease, change) = match claim::claim(session, active, waiting, &call.ask, call.score, tx.now) {
+    let (lease, change) = match claim::claim(worker, session, active, waiting, &call.ask, call.score, tx.now) {
         Ok(claimed) => claimed,
         Err(why) => return not_claimed(why),
     };

@@ -4,16 +4,15 @@ use leasehold_core::actor::Actor;
 use leasehold_core::crypto::Digest;
 use leasehold_core::enrollment::{self, Enrolling, Enrollment, Used};
 use leasehold_core::refusal::Refusal;
-use leasehold_core::worker::Worker;
 use leasehold_store::call::{Enroll, NewEnrollment};
 use leasehold_store::outcome::Outcome;
 use leasehold_store::port::Unmet;
 use leasehold_store::view::{Enrolled, EnrollmentView};
 
-use super::column::{Column as _, NULL, values};
+use super::column::values;
 use super::rows::Columns;
 use super::transaction::{Decided, Fault, Tx};
-use super::{audit, load};
+use super::{audit, load, workers};
 
 macro_rules! enrollment_columns {
     () => {
@@ -87,7 +86,7 @@ pub(super) fn enroll(tx: &Tx<'_>, call: &Enroll) -> Decided<Enrolled, Refusal> {
     match (decided, found) {
         (Ok(Enrolling::Applied { worker, enrollment }), _) => {
             use_enrollment(tx, &enrollment)?;
-            write_worker(tx, &worker)?;
+            workers::write(tx, &worker)?;
             audit::write(
                 tx,
                 &Actor::Worker { worker: worker.id.clone(), session: None, origin: call.origin },
@@ -120,35 +119,4 @@ fn use_enrollment(tx: &Tx<'_>, enrollment: &Enrollment) -> Result<(), Fault> {
             used.map(|used| used.at),
         ],
     )
-}
-
-/// Writes a worker that has just enrolled: one that existed keeps its name and its runs, and no session of it speaks.
-fn write_worker(tx: &Tx<'_>, worker: &Worker) -> Result<(), Fault> {
-    // Two statements: SQLite plans an upsert as if the key could change, and would look for its children everywhere.
-    let update = "UPDATE worker SET enrollment = ?2, state = ?3, labels = ?4, current_session = ?5, generation = ?6, \
-                  rival_session = ?7, rival_heard = ?8, rival_audited = ?9, enrolled_at = ?10, \
-                  certificate_expires_at = ?11 WHERE id = ?1";
-    let insert = "INSERT INTO worker (id, enrollment, state, labels, current_session, generation, rival_session, \
-                  rival_heard, rival_audited, enrolled_at, certificate_expires_at) \
-                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11)";
-    let rival = worker.rival.as_ref();
-    let values = || {
-        [
-            worker.id.bind(),
-            worker.enrollment.bind(),
-            worker.state.bind(),
-            worker.labels.bind(),
-            worker.current.bind(),
-            worker.generation.bind(),
-            rival.map_or(NULL, |rival| rival.session.bind()),
-            rival.map_or(NULL, |rival| rival.heard.bind()),
-            rival.map_or(NULL, |rival| rival.audited.bind()),
-            worker.enrolled_at.bind(),
-            worker.certificate_expires_at.bind(),
-        ]
-    };
-    match tx.execute(update, values())? {
-        0 => tx.execute_one("worker", insert, values()),
-        _ => Ok(()),
-    }
 }

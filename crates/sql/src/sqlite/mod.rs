@@ -20,8 +20,8 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::time::Now;
 use leasehold_store::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
-    Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
+    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
 };
 use leasehold_store::outcome::{StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
@@ -56,6 +56,7 @@ mod recovery;
 mod rows;
 mod sessions;
 mod transaction;
+mod workers;
 mod writer;
 
 #[cfg(test)]
@@ -155,6 +156,14 @@ impl Store for SqliteStore {
 
     async fn offline_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
         self.write("offline_session", move |tx| sessions::offline(tx, &call)).await
+    }
+
+    async fn drain_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet> {
+        self.write("drain_worker", move |tx| workers::drain(tx, &call)).await
+    }
+
+    async fn resume_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet> {
+        self.write("resume_worker", move |tx| workers::resume(tx, &call)).await
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

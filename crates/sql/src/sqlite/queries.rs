@@ -151,7 +151,8 @@ pub(super) fn workers(tx: &Tx<'_>, after: Option<&WorkerId>, limit: usize) -> Re
     page.into_iter().map(|worker| worker_view(tx, worker)).collect()
 }
 
-fn worker_view(tx: &Tx<'_>, worker: leasehold_core::worker::Worker) -> Result<WorkerView, Fault> {
+/// A worker with everything a page shows.
+pub(super) fn worker_view(tx: &Tx<'_>, worker: leasehold_core::worker::Worker) -> Result<WorkerView, Fault> {
     let session = load::current_session(tx, &worker)?;
     let active = tx.all(
         "SELECT attempt FROM lease WHERE worker = ?1 AND state = 'active' ORDER BY attempt",

@@ -7,7 +7,7 @@ use leasehold_core::frame::Cut;
 use leasehold_core::lease::Lease;
 use leasehold_core::run::{Closing, Run, StopIntent};
 use leasehold_core::session::Session;
-use leasehold_core::worker::{Rival, Worker};
+use leasehold_core::worker::{Drain, Rival, Worker};
 use rusqlite::Row;
 
 use super::column::Column;
@@ -179,7 +179,7 @@ pub(super) fn lease(columns: &mut Columns<'_>) -> Result<Lease, Fault> {
 macro_rules! session_columns {
     () => {
         "s.worker, s.id, s.generation, s.version, s.state, s.boot, s.registration, c.canonical, s.max_runs, s.slots, \
-         s.lease_millis, s.interval_millis, s.expires_lease, s.spoke_lease, s.software, s.protocol, s.registered_at"
+         s.obeys_drain, s.lease_millis, s.interval_millis, s.expires_lease, s.spoke_lease, s.software, s.protocol, s.registered_at"
     };
 }
 pub(super) use session_columns;
@@ -196,6 +196,7 @@ pub(super) fn session(columns: &mut Columns<'_>) -> Result<Session, Fault> {
         capabilities: columns.next()?,
         max_runs: columns.next()?,
         slots: columns.next()?,
+        obeys_drain: columns.next()?,
         lease: columns.next()?,
         interval: columns.next()?,
         expires: columns.next()?,
@@ -209,7 +210,7 @@ pub(super) fn session(columns: &mut Columns<'_>) -> Result<Session, Fault> {
 macro_rules! worker_columns {
     () => {
         "id, enrollment, state, labels, current_session, generation, rival_session, rival_heard, rival_audited, \
-         enrolled_at, certificate_expires_at"
+         drain_by, drain_why, drain_at, enrolled_at, certificate_expires_at"
     };
 }
 pub(super) use worker_columns;
@@ -224,6 +225,10 @@ pub(super) fn worker(columns: &mut Columns<'_>) -> Result<Worker, Fault> {
         generation: columns.next()?,
         rival: match (columns.next()?, columns.next()?, columns.next()?) {
             (Some(session), Some(heard), Some(audited)) => Some(Rival { session, heard, audited }),
+            _ => None,
+        },
+        drain: match (columns.next()?, columns.next()?, columns.next()?) {
+            (Some(by), why, Some(at)) => Some(Drain { by, why, at }),
             _ => None,
         },
         enrolled_at: columns.next()?,

@@ -2,6 +2,7 @@
 
 use leasehold_core::actor::Actor;
 use leasehold_core::cancel::{StopDirective, directive};
+use leasehold_core::directive::{self, Directive};
 use leasehold_core::id::{AttemptId, WorkerId};
 use leasehold_core::lease::{LeaseProjection, renew};
 use leasehold_core::limits::DIRECTIVES;
@@ -72,8 +73,8 @@ fn insert_session(tx: &Tx<'_>, session: &Session) -> Result<(), Fault> {
     tx.execute_one(
         "session",
         "INSERT INTO session (worker, id, generation, version, state, boot, registration, capabilities, max_runs, slots, \
-         lease_millis, interval_millis, expires_lease, spoke_lease, software, protocol, registered_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17)",
+         obeys_drain, lease_millis, interval_millis, expires_lease, spoke_lease, software, protocol, registered_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18)",
         values![
             session.worker,
             session.id,
@@ -85,6 +86,7 @@ fn insert_session(tx: &Tx<'_>, session: &Session) -> Result<(), Fault> {
             digest,
             session.max_runs,
             session.slots,
+            session.obeys_drain,
             session.lease,
             session.interval,
             session.expires,
@@ -117,9 +119,19 @@ fn store_rival(tx: &Tx<'_>, worker: &WorkerId, rival: &Rival) -> Result<(), Faul
 fn spoke(tx: &Tx<'_>, before: &Session, now: &Session) -> Result<(), Fault> {
     tx.execute_one(
         "session",
-        "UPDATE session SET version = ?4, state = ?5, slots = ?6, expires_lease = ?7, spoke_lease = ?8 \
+        "UPDATE session SET version = ?4, state = ?5, slots = ?6, obeys_drain = ?7, expires_lease = ?8, spoke_lease = ?9 \
          WHERE id = ?1 AND worker = ?2 AND version = ?3",
-        values![now.id, now.worker, before.version, now.version, now.state, now.slots, now.expires, now.spoke_at],
+        values![
+            now.id,
+            now.worker,
+            before.version,
+            now.version,
+            now.state,
+            now.slots,
+            now.obeys_drain,
+            now.expires,
+            now.spoke_at,
+        ],
     )
 }
 
@@ -128,7 +140,7 @@ pub(super) fn heartbeat(tx: &Tx<'_>, call: &Heartbeat) -> Decided<Beaten, Refusa
     let speaker = Speaker::of(tx, &call.session)?;
     let beat = speaker
         .check_trusted()
-        .and_then(|()| session::beat(speaker.current.as_ref(), &call.session, call.version, call.slots, tx.now));
+        .and_then(|()| session::beat(speaker.current.as_ref(), &call.session, call.version, call.said, tx.now));
     let session = match (beat, &speaker.current) {
         (Ok(session), Some(before)) => {
             spoke(tx, before, &session)?;
@@ -145,7 +157,7 @@ pub(super) fn heartbeat(tx: &Tx<'_>, call: &Heartbeat) -> Decided<Beaten, Refusa
         let unreadable = || Err(Refusal::new(RefusalCode::Overloaded, "a stored row of this attempt is damaged"));
         leases.push((renewal.fence.attempt, renewed.unwrap_or_else(unreadable)));
     }
-    let directives = directives(tx, &session.worker)?;
+    let directives = directives(tx, &speaker, &session)?;
     Ok(Outcome::Applied(Beaten { session: session.projection(tx.now.lease), leases, directives }))
 }
 
@@ -172,19 +184,21 @@ fn heard(tx: &Tx<'_>, speaker: &Speaker) -> Result<(), Fault> {
     }
 }
 
-/// What the worker is to do about the runs it holds.
-pub(super) fn directives(tx: &Tx<'_>, worker: &WorkerId) -> Result<Vec<StopDirective>, Fault> {
+/// What the worker of `session` is to do.
+pub(super) fn directives(tx: &Tx<'_>, speaker: &Speaker, session: &Session) -> Result<Vec<Directive>, Fault> {
     let wished = tx.all(
         "SELECT lease.attempt, run.intent_reason FROM lease JOIN run ON run.id = lease.run \
          WHERE lease.worker = ?1 AND lease.state = 'active' AND run.intent_reason IS NOT NULL \
          ORDER BY lease.attempt LIMIT ?2",
-        values![*worker, DIRECTIVES],
+        values![session.worker, DIRECTIVES],
         |columns| Ok((columns.next()?, columns.next::<StopIntentReason>()?)),
     )?;
-    let mut directives = Vec::with_capacity(wished.len());
+    let drain = speaker.worker.as_ref().and_then(|worker| directive::of_drain(worker, session));
+    let mut directives: Vec<_> = drain.into_iter().collect();
     for (id, _) in wished {
-        directives.extend(load::readable("attempt to stop", stop(tx, id))?.flatten());
+        directives.extend(load::readable("attempt to stop", stop(tx, id))?.flatten().map(Directive::Stop));
     }
+    directives.truncate(DIRECTIVES);
     Ok(directives)
 }
 

@@ -2,6 +2,7 @@
 
 use leasehold_core::attempt::{AttemptState, Resolution, StopReason};
 use leasehold_core::cancel::{Cancel, CancelRefused, StopDirective};
+use leasehold_core::directive::Directive;
 use leasehold_core::end::{Ended, Ending};
 use leasehold_core::event::EventKind;
 use leasehold_core::run::{RunState, StopIntentReason};
@@ -58,8 +59,11 @@ pub async fn what_somebody_holds_is_told_until_its_end(harness: &dyn Harness) {
         let beaten = world.beat(&session, &[&untouched]).await.applied();
         let pull = world.store.recover_asks(session.clone(), Vec::new()).await.unwrap().into_result().unwrap();
         for directives in [beaten.directives, pull.directives] {
-            assert!(directives.iter().all(|directive| directive.reason == StopIntentReason::Cancel));
-            let mut attempts: Vec<_> = directives.iter().map(|directive| directive.attempt).collect();
+            let stop = |directive: &Directive| match directive {
+                Directive::Stop(stop) if stop.reason == StopIntentReason::Cancel => stop.attempt,
+                other => panic!("not a cancel: {other:?}"),
+            };
+            let mut attempts: Vec<_> = directives.iter().map(stop).collect();
             attempts.sort_unstable();
             assert_eq!(attempts, told);
         }
@@ -67,7 +71,8 @@ pub async fn what_somebody_holds_is_told_until_its_end(harness: &dyn Harness) {
     world.end(&held[2], stopped(StopReason::Cancel)).await.applied();
     assert_eq!(world.state(held[2].run).await, RunState::Cancelled);
     let beaten = world.beat(&session, &[]).await.applied();
-    assert!(!beaten.directives.contains(&StopDirective { attempt: held[2].attempt, reason: StopIntentReason::Cancel }));
+    let ended = StopDirective { attempt: held[2].attempt, reason: StopIntentReason::Cancel };
+    assert!(!beaten.directives.contains(&Directive::Stop(ended)));
     assert_eq!(beaten.directives.len(), 2);
 }
 

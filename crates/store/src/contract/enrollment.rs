@@ -2,6 +2,7 @@
 
 use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::refusal::RefusalCode;
+use leasehold_core::session::Said;
 use leasehold_core::worker::WorkerState;
 
 use super::Harness;
@@ -73,7 +74,12 @@ pub async fn a_worker_that_enrolls_again_is_fenced_and_keeps_its_runs(harness: &
     let version = world.version(&session).await;
 
     let machine = world.machine("nas").await;
-    let beat = crate::call::Heartbeat { session: session.clone(), version, slots: 1, renewals: Vec::new() };
+    let beat = crate::call::Heartbeat {
+        session: session.clone(),
+        version,
+        said: Said { slots: 1, obeys_drain: false },
+        renewals: Vec::new(),
+    };
     assert_code(&world.unchanged(world.store.heartbeat(beat)).await.refused(), RefusalCode::SessionFenced);
     let copy = world.registration(&old, world.session_id(), spent, "boot-a");
     assert_code(&world.store.register_session(copy).await.refused(), RefusalCode::TicketSpent);

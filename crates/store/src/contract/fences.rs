@@ -5,7 +5,7 @@ use leasehold_core::counter::LeaseGeneration;
 use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::lease::LeaseFence;
 use leasehold_core::refusal::{Refusal, RefusalCode};
-use leasehold_core::session::SessionFence;
+use leasehold_core::session::{Said, SessionFence};
 
 use super::Harness;
 use super::fixture::{Expect, Taken, World, exited, plain, seconds};
@@ -17,7 +17,12 @@ async fn session_calls(world: &World<'_>, session: &SessionFence, like: &Session
     let store = &world.store;
     let version = world.version(like).await;
     let step = SessionStep { session: session.clone(), version };
-    let beat = Heartbeat { session: session.clone(), version, slots: 1, renewals: Vec::new() };
+    let beat = Heartbeat {
+        session: session.clone(),
+        version,
+        said: Said { slots: 1, obeys_drain: false },
+        renewals: Vec::new(),
+    };
     let claim = world.claim_call(session, &world.ask(), world.run_id());
     let claim = match store.claim(claim).await.refused() {
         ClaimRefused::Refused(refusal) => refusal,

@@ -22,7 +22,7 @@ use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::registration::{Cadence, Registration};
 use leasehold_core::revision::Revision;
 use leasehold_core::run::RunState;
-use leasehold_core::session::{Session, SessionFence, SessionProjection};
+use leasehold_core::session::{Said, Session, SessionFence, SessionProjection};
 use leasehold_core::ticket::TicketKey;
 use leasehold_core::time::{Clock, Entropy, Millis, UtcMillis};
 
@@ -309,7 +309,8 @@ impl<'h> World<'h> {
             .iter()
             .map(|taken| Renewal { fence: taken.step.lease.clone(), version: taken.grant.lease.version })
             .collect();
-        Heartbeat { session: session.clone(), version: self.version(session).await, slots: 4, renewals }
+        let said = Said { slots: 4, obeys_drain: false };
+        Heartbeat { session: session.clone(), version: self.version(session).await, said, renewals }
     }
 
     pub(super) async fn beat(&self, session: &SessionFence, leases: &[&Taken]) -> Stored<Beaten, Refusal> {

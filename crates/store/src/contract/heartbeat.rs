@@ -3,6 +3,7 @@
 use leasehold_core::canonical::Value;
 use leasehold_core::claim::Ask;
 use leasehold_core::refusal::RefusalCode;
+use leasehold_core::session::Said;
 
 use super::Harness;
 use super::fixture::{Expect, Taken, World, plain, revision_with, seconds};
@@ -15,12 +16,22 @@ pub async fn a_beat_extends_the_session_and_counts_itself(harness: &dyn Harness)
     let (machine, session) = world.agent("nas").await;
     world.pass(seconds(44));
     let before = world.current(&machine.id).await;
-    let beat = Heartbeat { session: session.clone(), version: before.version, slots: 3, renewals: Vec::new() };
+    let beat = Heartbeat {
+        session: session.clone(),
+        version: before.version,
+        said: Said { slots: 3, obeys_drain: false },
+        renewals: Vec::new(),
+    };
     let beaten = world.store.heartbeat(beat).await.applied();
     assert_eq!((beaten.session.remaining, beaten.session.version), (seconds(45), before.version.next()));
     let after = world.current(&machine.id).await;
     assert_eq!(after.slots, 3);
-    let beat = Heartbeat { session, version: after.version, slots: 99, renewals: Vec::new() };
+    let beat = Heartbeat {
+        session,
+        version: after.version,
+        said: Said { slots: 99, obeys_drain: false },
+        renewals: Vec::new(),
+    };
     world.store.heartbeat(beat).await.applied();
     assert_eq!(world.current(&machine.id).await.slots, 4, "never more than the session's maximum");
 }
@@ -30,7 +41,7 @@ pub async fn a_lost_answer_shows_as_a_version_one_higher(harness: &dyn Harness) 
     let world = World::new(harness);
     let (_, session) = world.agent("nas").await;
     let version = world.version(&session).await;
-    let beat = Heartbeat { session, version, slots: 1, renewals: Vec::new() };
+    let beat = Heartbeat { session, version, said: Said { slots: 1, obeys_drain: false }, renewals: Vec::new() };
     let lost = world.store.heartbeat(beat.clone()).await.applied();
     let refusal = world.unchanged(world.store.heartbeat(beat)).await.refused();
     assert_eq!(refusal.code, RefusalCode::VersionConflict);

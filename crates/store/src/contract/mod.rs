@@ -40,6 +40,7 @@ pub mod running;
 pub mod sessions;
 pub mod starting;
 pub mod walk;
+pub mod workers;
 
 pub use clock::TestClock;
 
@@ -239,6 +240,13 @@ macro_rules! contract_suite {
             project_placement_and_limited_task_make_a_lane
             lanes_are_paged_by_key
             a_lane_lives_as_long_as_a_run_of_it_waits
+        });
+        $crate::contract_suite!(@cases $harness, workers {
+            a_drained_worker_keeps_what_it_holds_and_is_given_nothing
+            a_drain_is_told_until_it_is_obeyed
+            a_drain_outlives_sessions_and_enrollments
+            a_drain_is_idempotent_and_audited_once
+            a_drain_and_a_claim_at_the_same_instant_agree
         });
         $crate::contract_suite!(@cases $harness, walk {
             a_random_history_keeps_every_promise

@@ -20,7 +20,7 @@ use super::Harness;
 use super::fixture::{
     Machine, Taken, World, admin, exited, plain, retried_when_lost, revision_with, seconds, stopped, taken, tickets,
 };
-use crate::call::{AcknowledgeRunning, AppendLog, Installation, NewApiToken, Release, SessionStep};
+use crate::call::{AcknowledgeRunning, AppendLog, DrainWorker, Installation, NewApiToken, Release, SessionStep};
 use crate::faulty::{Fault, Faulty, Schedule};
 use crate::outcome::{Outcome, StoreError, Stored};
 use crate::port::Store;
@@ -162,6 +162,9 @@ impl Caller<'_, '_> {
         let machine = Machine { id: enrolled.worker, enrollment: enrolled.enrollment };
         let first = self.session(&machine, "boot-a", None).await;
 
+        let drain = DrainWorker { actor: admin(), worker: machine.id.clone(), why: Some("new disk".to_owned()) };
+        self.done("drain_worker", || store.drain_worker(drain.clone())).await;
+        self.done("resume_worker", || store.resume_worker(drain.clone())).await;
         let given_back = self.claimed(&first, plain()).await;
         let release = Release { step: given_back.step.clone(), reason: ReleaseReason::DiskLow };
         self.done("release", || store.release(release.clone())).await;

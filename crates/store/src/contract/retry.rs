@@ -1,8 +1,10 @@
 //! Attempt N+1: only by the pinned policy, bounded, and without anything of attempt N.
 
 use leasehold_core::attempt::{Attempt, AttemptState, StopReason};
+use leasehold_core::cancel::StopDirective;
 use leasehold_core::canonical::Value;
 use leasehold_core::counter::{AttemptNumber, AttemptVersion};
+use leasehold_core::directive::Directive;
 use leasehold_core::end::Ending;
 use leasehold_core::event::EventKind;
 use leasehold_core::limits;
@@ -173,7 +175,8 @@ pub async fn the_backstop_stops_what_is_overdue(harness: &dyn Harness) {
     assert_eq!(world.story(taken.run).await.last(), Some(&EventKind::TimeoutReached));
     let beaten = world.beat(&session, &[&unlimited, &taken]).await.applied();
     assert_eq!(beaten.directives.len(), 1);
-    assert_eq!((beaten.directives[0].attempt, beaten.directives[0].reason), (taken.attempt, StopIntentReason::Timeout));
+    let stop = StopDirective { attempt: taken.attempt, reason: StopIntentReason::Timeout };
+    assert_eq!(beaten.directives, [Directive::Stop(stop)]);
     world.end(&taken, stopped(StopReason::Timeout)).await.applied();
     assert_eq!(world.state(taken.run).await, RunState::TimedOut);
 }

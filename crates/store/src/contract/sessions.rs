@@ -3,7 +3,7 @@
 use leasehold_core::counter::{SessionGeneration, SessionVersion};
 use leasehold_core::event::EventKind;
 use leasehold_core::refusal::RefusalCode;
-use leasehold_core::session::SessionState;
+use leasehold_core::session::{Said, SessionState};
 
 use super::Harness;
 use super::fixture::{Expect, World, assert_code, exited, plain, seconds};
@@ -30,7 +30,12 @@ pub async fn another_version_conflicts_and_shows_the_session(harness: &dyn Harne
     assert_eq!(now, lost.next());
     for version in [lost, now.next()] {
         let step = || SessionStep { session: session.clone(), version };
-        let beat = Heartbeat { session: session.clone(), version, slots: 1, renewals: Vec::new() };
+        let beat = Heartbeat {
+            session: session.clone(),
+            version,
+            said: Said { slots: 1, obeys_drain: false },
+            renewals: Vec::new(),
+        };
         for refusal in [
             world.unchanged(world.store.heartbeat(beat)).await.refused(),
             world.unchanged(world.store.drain_session(step())).await.refused(),

@@ -9,7 +9,7 @@ use leasehold_core::id::{RunId, WorkerId};
 use leasehold_core::lease::{Lease, not_held};
 use leasehold_core::refusal::Refusal;
 use leasehold_core::run::{Run, RunState};
-use leasehold_core::session::{Session, SessionFence, SessionState};
+use leasehold_core::session::{Session, SessionFence};
 
 use super::Transaction;
 use super::apply::outcome;
@@ -47,9 +47,10 @@ pub(super) fn recover_asks(tx: &mut Transaction<'_>, fence: &SessionFence, asks:
         wrote |= rebound;
     }
     let held = u16::try_from(tx.active_leases(&session.worker).count()).unwrap_or(u16::MAX);
-    let free_slots = if session.state == SessionState::Active { session.max_runs.saturating_sub(held) } else { 0 };
-    let directives = tx.directives(&session.worker);
-    Ok(outcome(wrote, PullState { session, asks: states, directives, free_slots }))
+    let takes_work = tx.worker_of(&session)?.takes_work(&session);
+    let free_slots = if takes_work { session.max_runs.saturating_sub(held) } else { 0 };
+    let directives = tx.directives(&session);
+    Ok(outcome(wrote, PullState { session, asks: states, directives, takes_work, free_slots }))
 }
 
 pub(super) fn lanes(
@@ -107,7 +108,7 @@ fn fresh(tx: &mut Transaction<'_>, session: &Session, call: &Claim) -> Result<Re
     let policy = tx.revision(run)?.policy();
     let waiting = Waiting { run, attempt: tx.latest(run)?, policy: &policy };
     let active = tx.active_leases(&session.worker).count();
-    match claim::claim(session, active, waiting, &call.ask, call.score, tx.now) {
+    match claim::claim(tx.worker_of(session)?, session, active, waiting, &call.ask, call.score, tx.now) {
         Ok((lease, change)) => {
             tx.apply(change)?;
             Ok(Ok(lease))

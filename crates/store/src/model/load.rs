@@ -1,7 +1,8 @@
 //! What methods load: records by their keys, and the answers that are built from them. Changes nothing.
 
 use leasehold_core::attempt::Attempt;
-use leasehold_core::cancel::{StopDirective, directive};
+use leasehold_core::cancel::directive;
+use leasehold_core::directive::{self, Directive};
 use leasehold_core::id::{AttemptId, RunId, WorkerId};
 use leasehold_core::lease::{Lease, LeaseState};
 use leasehold_core::limits;
@@ -9,6 +10,7 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::Run;
 use leasehold_core::session::{Session, SessionFence, check_live};
+use leasehold_core::worker::Worker;
 
 use super::Transaction;
 use crate::outcome::StoreError;
@@ -74,12 +76,18 @@ impl Transaction<'_> {
         self.state.leases.values().filter(move |lease| lease.state == LeaseState::Active && lease.worker == *worker)
     }
 
-    /// What a worker is to do.
-    pub(super) fn directives(&self, worker: &WorkerId) -> Vec<StopDirective> {
+    /// What the worker of a session is to do.
+    pub(super) fn directives(&self, session: &Session) -> Vec<Directive> {
+        let drain = self.state.workers.get(&session.worker).and_then(|worker| directive::of_drain(worker, session));
         let held = self
-            .active_leases(worker)
+            .active_leases(&session.worker)
             .filter_map(|lease| directive(self.state.runs.get(&lease.run)?, self.state.attempts.get(&lease.attempt)?));
-        held.take(limits::DIRECTIVES).collect()
+        drain.into_iter().chain(held.map(Directive::Stop)).take(limits::DIRECTIVES).collect()
+    }
+
+    /// The worker of a session that speaks.
+    pub(super) fn worker_of(&self, session: &Session) -> Result<&Worker, StoreError> {
+        self.state.workers.get(&session.worker).ok_or_else(|| missing("worker", &session.worker))
     }
 
     pub(super) fn grant(&self, lease: &Lease) -> Result<Grant, StoreError> {

@@ -27,8 +27,8 @@ use leasehold_core::time::{Clock, LeaseInstant, Now};
 use leasehold_core::worker::Worker;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
-    Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
+    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
@@ -50,6 +50,7 @@ mod logs;
 mod queries;
 mod recovery;
 mod sessions;
+mod workers;
 
 /// A store in memory.
 pub struct ModelStore {
@@ -175,6 +176,14 @@ impl Store for ModelStore {
 
     async fn offline_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
         self.transaction(|tx| Ok(sessions::offline(tx, &call)))
+    }
+
+    async fn drain_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet> {
+        self.transaction(|tx| workers::drain(tx, &call))
+    }
+
+    async fn resume_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet> {
+        self.transaction(|tx| workers::resume(tx, &call))
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

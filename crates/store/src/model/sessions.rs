@@ -57,7 +57,7 @@ fn spoke(tx: &mut Transaction<'_>, session: &Session) {
 
 pub(super) fn heartbeat(tx: &mut Transaction<'_>, call: &Heartbeat) -> Stored<Beaten, Refusal> {
     let current = tx.current(&call.session.worker);
-    let session = match session::beat(current, &call.session, call.version, call.slots, tx.now) {
+    let session = match session::beat(current, &call.session, call.version, call.said, tx.now) {
         Ok(session) => session,
         Err(refusal) => return Ok(Outcome::Refused(refusal)),
     };
@@ -77,7 +77,7 @@ pub(super) fn heartbeat(tx: &mut Transaction<'_>, call: &Heartbeat) -> Stored<Be
         };
         leases.push((renewal.fence.attempt, verdict));
     }
-    let directives = tx.directives(&session.worker);
+    let directives = tx.directives(&session);
     Ok(Outcome::Applied(Beaten { session: session.projection(tx.now.lease), leases, directives }))
 }
 

@@ -2,15 +2,12 @@
 
 use leasehold_core::cancel::Cancel;
 use leasehold_core::canonical::Value;
-use leasehold_core::limits::{JSON_BODY, NAME_BYTES};
+use leasehold_core::limits::{JSON_BODY, WHY_BYTES};
 use leasehold_core::shape::ShapeError;
 use serde::{Deserialize, Serialize};
 
 use super::request;
 use super::run::RunDetail;
-
-/// Most bytes of a reason.
-pub const WHY: usize = NAME_BYTES * 4;
 
 /// The request; an empty body is one without a reason.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -26,7 +23,7 @@ impl CancelRun {
             return Ok(Self::default());
         }
         request::read(body, JSON_BODY, &["why"], |table, _| {
-            Some(Self { why: table.optional("why").and_then(|f| f.any_text(WHY)).map(str::to_owned) })
+            Some(Self { why: table.optional("why").and_then(|f| f.any_text(WHY_BYTES)).map(str::to_owned) })
         })
     }
 

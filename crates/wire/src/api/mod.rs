@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod cancel;
+pub mod drain;
 pub mod enrollment;
 pub mod event;
 pub mod explanation;

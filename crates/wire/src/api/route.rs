@@ -17,6 +17,10 @@ pub const RUN_LOG: &str = "/api/v1/runs/{run}/log";
 pub const WORKERS: &str = "/api/v1/workers";
 /// `GET`: one worker.
 pub const WORKER: &str = "/api/v1/workers/{worker}";
+/// `POST`: the worker is given nothing new.
+pub const WORKER_DRAIN: &str = "/api/v1/workers/{worker}/drain";
+/// `POST`: the worker takes work again.
+pub const WORKER_RESUME: &str = "/api/v1/workers/{worker}/resume";
 /// `POST`: allows one machine to become a worker.
 pub const ENROLLMENTS: &str = "/api/v1/enrollments";
 /// `GET`: a page of the audit, oldest first (`?limit=&after=`); with `?newest=true` newest first.
@@ -36,9 +40,9 @@ pub fn of_run(template: &str, run: &str) -> String {
     template.replace("{run}", &segment(run))
 }
 
-/// The path of [`WORKER`]. `worker` is percent-encoded where it must be.
-pub fn worker(worker: &str) -> String {
-    WORKER.replace("{worker}", &segment(worker))
+/// The path of a template of one worker. `worker` is percent-encoded where it must be.
+pub fn of_worker(template: &str, worker: &str) -> String {
+    template.replace("{worker}", &segment(worker))
 }
 
 /// A text as one segment of a path, or one value of a query: what a person typed cannot reach another route.
@@ -67,6 +71,6 @@ mod tests {
     fn what_a_person_typed_stays_one_segment() {
         assert_eq!(of_run(RUN, "0190"), "/api/v1/runs/0190");
         assert_eq!(of_run(RUN_LOG, "../workers?x"), "/api/v1/runs/%2E%2E%2Fworkers%3Fx/log");
-        assert_eq!(worker("büro"), "/api/v1/workers/b%C3%BCro");
+        assert_eq!(of_worker(WORKER, "büro"), "/api/v1/workers/b%C3%BCro");
     }
 }

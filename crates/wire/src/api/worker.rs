@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::id::{AttemptId, SessionId, WorkerId};
 use leasehold_core::session::{Session as CoreSession, SessionState};
 use leasehold_core::time::LeaseInstant;
-use leasehold_core::worker::{Worker, WorkerState};
+use leasehold_core::worker::{Drain as CoreDrain, Worker, WorkerState};
 use serde::{Deserialize, Serialize};
 
 use super::time::Time;
@@ -68,7 +68,7 @@ impl WorkerStatus {
             _ if worker.state == WorkerState::Revoked => Self::Revoked,
             None => Self::Enrolled,
             Some(session) if !session.is_live(now) => Self::Offline,
-            Some(session) if session.state == SessionState::Draining => Self::Draining,
+            Some(session) if !worker.takes_work(session) => Self::Draining,
             Some(_) => Self::Online,
         }
     }
@@ -92,6 +92,9 @@ pub struct WorkerDetail {
     /// What a list shows of it.
     #[serde(flatten)]
     pub item: WorkerItem,
+    /// Who drains it, while somebody does.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub drain: Option<Drain>,
     /// Its current session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
@@ -100,6 +103,24 @@ pub struct WorkerDetail {
     pub capabilities: Option<Document>,
     /// The attempts whose leases it holds.
     pub active_attempts: Vec<Active>,
+}
+
+/// A person's wish that a worker take nothing new.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Drain {
+    /// Who.
+    pub by: String,
+    /// Why, in their words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// When.
+    pub at: Time,
+}
+
+impl From<&CoreDrain> for Drain {
+    fn from(core: &CoreDrain) -> Self {
+        Self { by: core.by.clone(), why: core.why.clone(), at: core.at.into() }
+    }
 }
 
 /// An attempt whose lease a worker holds.
@@ -158,6 +179,7 @@ impl WorkerDetail {
     pub fn new(worker: &Worker, session: Option<&CoreSession>, active: &[AttemptId], now: LeaseInstant) -> Self {
         Self {
             item: WorkerItem::new(worker, session, active.len(), now),
+            drain: worker.drain.as_ref().map(Into::into),
             session: session.map(|session| Session {
                 id: session.id,
                 generation: session.generation.get(),

@@ -1,7 +1,7 @@
 //! `heartbeat`: the session lives on, and every lease it holds is renewed. The one timer of the protocol.
 
-use leasehold_core::cancel::StopDirective;
 use leasehold_core::counter::{LeaseVersion, SessionGeneration, SessionVersion};
+use leasehold_core::directive::Directive as CoreDirective;
 use leasehold_core::id::AttemptId;
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::limits;
@@ -28,6 +28,9 @@ pub struct HeartbeatRequest {
     pub session_version: SessionVersion,
     /// How many runs it would take now.
     pub slots: u16,
+    /// Whether it takes nothing new because it was told to (`drain`); left out where it is not so.
+    #[serde(default, skip_serializing_if = "std::ops::Not::not")]
+    pub draining: bool,
     /// The leases it holds, at most 256.
     pub renewals: Vec<Renewal>,
 }
@@ -105,7 +108,7 @@ impl HeartbeatAnswer {
     pub fn new(
         session: &SessionProjection,
         leases: &[(AttemptId, Result<LeaseProjection, Refusal>)],
-        directives: &[StopDirective],
+        directives: &[CoreDirective],
     ) -> Self {
         let verdict = |verdict: &Result<LeaseProjection, Refusal>| match verdict {
             Ok(lease) => RenewalVerdict::Renewed(lease.into()),

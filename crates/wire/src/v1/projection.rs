@@ -5,6 +5,7 @@
 use leasehold_core::attempt::AttemptState;
 use leasehold_core::cancel::StopDirective;
 use leasehold_core::counter::{LeaseGeneration, LeaseVersion, SessionGeneration, SessionVersion};
+use leasehold_core::directive::Directive as CoreDirective;
 use leasehold_core::id::AttemptId;
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::run::StopIntentReason;
@@ -117,18 +118,30 @@ pub enum Directive {
         #[serde(with = "field::text")]
         reason: StopIntentReason,
     },
+    /// Take nothing new and keep what runs; repeated until a heartbeat says `draining`.
+    Drain,
+    /// Take work again; repeated until a heartbeat no longer says `draining`.
+    Resume,
 }
 
-impl From<&StopDirective> for Directive {
-    fn from(core: &StopDirective) -> Self {
-        Self::Stop { attempt_id: core.attempt, reason: core.reason }
+impl From<&CoreDirective> for Directive {
+    fn from(core: &CoreDirective) -> Self {
+        match core {
+            CoreDirective::Stop(stop) => Self::Stop { attempt_id: stop.attempt, reason: stop.reason },
+            CoreDirective::Drain => Self::Drain,
+            CoreDirective::Resume => Self::Resume,
+        }
     }
 }
 
-impl From<&Directive> for StopDirective {
+impl From<&Directive> for CoreDirective {
     fn from(wire: &Directive) -> Self {
         match wire {
-            Directive::Stop { attempt_id, reason } => Self { attempt: *attempt_id, reason: *reason },
+            Directive::Stop { attempt_id, reason } => {
+                Self::Stop(StopDirective { attempt: *attempt_id, reason: *reason })
+            }
+            Directive::Drain => Self::Drain,
+            Directive::Resume => Self::Resume,
         }
     }
 }

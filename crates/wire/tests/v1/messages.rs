@@ -168,7 +168,8 @@ pub(crate) fn heartbeat() -> HeartbeatRequest {
     HeartbeatRequest {
         session_generation: generation(),
         session_version: version(),
-        slots: 3,
+        slots: 0,
+        draining: true,
         renewals: vec![Renewal { attempt_id: attempt_id(), lease: proof(), version: LeaseVersion::new(6).unwrap() }],
     }
 }
@@ -187,7 +188,10 @@ pub(crate) fn heartbeat_answer() -> HeartbeatAnswer {
                 }),
             },
         ],
-        directives: vec![Directive::Stop { attempt_id: attempt_id(), reason: StopIntentReason::Cancel }],
+        directives: vec![
+            Directive::Stop { attempt_id: attempt_id(), reason: StopIntentReason::Cancel },
+            Directive::Drain,
+        ],
     }
 }
 
@@ -225,10 +229,13 @@ pub(crate) fn pull_answer() -> PullAnswer {
             counts: [(MismatchClass::RuntimeMissing, 2), (MismatchClass::Label, 1)].into(),
             truncated: false,
         }),
-        directives: vec![Directive::Stop {
-            attempt_id: "0198a3c1-0000-7000-8000-000000000005".parse().unwrap(),
-            reason: StopIntentReason::Timeout,
-        }],
+        directives: vec![
+            Directive::Stop {
+                attempt_id: "0198a3c1-0000-7000-8000-000000000005".parse().unwrap(),
+                reason: StopIntentReason::Timeout,
+            },
+            Directive::Resume,
+        ],
         held_ms: Millis::new(1234),
     }
 }

@@ -85,12 +85,14 @@ proptest! {
     #[test]
     fn a_heartbeat_is_read_as_it_was_written(
         generation in number(), version in number(), slots in 0..=256_u16,
+        draining in any::<bool>(),
         renewals in proptest::collection::vec(renewal(), 0..8),
     ) {
         let beat = HeartbeatRequest {
             session_generation: SessionGeneration::new(generation).unwrap(),
             session_version: SessionVersion::new(version).unwrap(),
             slots,
+            draining,
             renewals,
         };
         prop_assert_eq!(parse(&encode(&beat)), Ok(beat));

@@ -86,7 +86,8 @@ fn an_unknown_field_anywhere_is_refused_by_its_path() {
 
 #[test]
 fn a_missing_field_anywhere_is_refused_by_its_path() {
-    const OPTIONAL: [&str; 12] = [
+    const OPTIONAL: [&str; 13] = [
+        "draining",
         "completion",
         "running",
         "log",

@@ -2,7 +2,7 @@
 
 use bytes::Bytes;
 use hyper::Method;
-use leasehold_core::cancel::StopDirective;
+use leasehold_core::directive::Directive;
 use leasehold_core::refusal::Refusal;
 use leasehold_wire::v1::drain::{DrainAnswer, DrainRequest};
 use leasehold_wire::v1::end::{Completion, EndAnswer, EndRequest};
@@ -11,7 +11,7 @@ use leasehold_wire::v1::heartbeat::{HeartbeatAnswer, HeartbeatRequest, Renewal};
 use leasehold_wire::v1::logs::{self, LogFence, LogsAnswer};
 use leasehold_wire::v1::offline::{OfflineAnswer, OfflineRequest};
 use leasehold_wire::v1::problem::Problem;
-use leasehold_wire::v1::projection::Directive;
+use leasehold_wire::v1::projection::Directive as WireDirective;
 use leasehold_wire::v1::pull::{AskRequest, AskVerdict, PullAnswer, PullRequest};
 use leasehold_wire::v1::register::{RegisterAnswer, RegisterRequest};
 use leasehold_wire::v1::release::{ReleaseAnswer, ReleaseRequest};
@@ -96,7 +96,7 @@ pub(super) fn prepare(call: &Call, log: Bytes) -> Prepared {
                 })
             },
         },
-        Call::Heartbeat { session, version, slots, renewals } => {
+        Call::Heartbeat { session, version, said, renewals } => {
             let renewals = renewals
                 .iter()
                 .map(|renewal| Renewal {
@@ -108,7 +108,8 @@ pub(super) fn prepare(call: &Call, log: Bytes) -> Prepared {
             let request = HeartbeatRequest {
                 session_generation: session.generation,
                 session_version: *version,
-                slots: *slots,
+                slots: said.slots,
+                draining: said.obeys_drain,
                 renewals,
             };
             post::<_, HeartbeatAnswer>(route::heartbeat(session.session), &request, read_heartbeat)
@@ -190,8 +191,8 @@ fn end_request(session: SessionNumbers, lease: &HeldLease, end: &End) -> EndRequ
     }
 }
 
-fn directives(wire: &[Directive]) -> Vec<StopDirective> {
-    wire.iter().map(StopDirective::from).collect()
+fn directives(wire: &[WireDirective]) -> Vec<Directive> {
+    wire.iter().map(Directive::from).collect()
 }
 
 fn read_heartbeat(bytes: &[u8]) -> Result<Answered, String> {

@@ -15,7 +15,7 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
 use hyper::header::HeaderValue;
-use leasehold_core::cancel::StopDirective;
+use leasehold_core::directive::Directive;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::time::Millis;
 use leasehold_wire::v1::problem::Problem;
@@ -40,7 +40,7 @@ pub struct Client {
 }
 
 /// The outcome of a call, with what the control plane wants beside it.
-pub type Answered = (Outcome, Vec<StopDirective>);
+pub type Answered = (Outcome, Vec<Directive>);
 
 impl Client {
     /// A client that speaks as this worker.

@@ -11,7 +11,7 @@ use leasehold_core::id::{AttemptId, OfferId};
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::limits::{HEARTBEAT_RENEWALS, HEARTBEAT_RETRY};
 use leasehold_core::refusal::{Refusal, RefusalCode};
-use leasehold_core::session::SessionProjection;
+use leasehold_core::session::{Said, SessionProjection};
 use leasehold_core::time::{BootInstant, Millis};
 
 use super::backoff::{Retry, spread};
@@ -31,6 +31,8 @@ struct InFlight {
     kind: Kind,
     version: SessionVersion,
     sent: BootInstant,
+    /// Whether it says that a person's drain is obeyed.
+    obeys_drain: bool,
 }
 
 /// The calls that name the session's version: one at a time.
@@ -98,13 +100,14 @@ impl Engine {
             Kind::Offline => Call::Offline { session, version },
             Kind::Heartbeat => {
                 let slots = u16::try_from(self.free_slots()).unwrap_or(u16::MAX);
-                Call::Heartbeat { session, version, slots, renewals: self.renewals() }
+                let said = Said { slots, obeys_drain: self.ordered.is_draining() };
+                Call::Heartbeat { session, version, said, renewals: self.renewals() }
             }
         };
         let timeout = self.interval().part(3);
         self.beat.beats_first = false;
         let op = self.op(Owner::Beat);
-        self.beat.in_flight = Some(InFlight { kind, version, sent: now });
+        self.beat.in_flight = Some(InFlight { kind, version, sent: now, obeys_drain: self.ordered.is_draining() });
         self.emit(Effect::Call { op, call, timeout });
     }
 
@@ -153,6 +156,10 @@ impl Engine {
                 }
                 if first {
                     self.report(Level::Info, None, "ready");
+                }
+                if call.obeys_drain != self.ordered.is_draining() {
+                    // Told meanwhile: said at once, so that it is told no more.
+                    self.beat.now();
                 }
             }
             Outcome::Answered(Answer::Drained(session)) if call.kind == Kind::Drain => {

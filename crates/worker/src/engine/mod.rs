@@ -14,12 +14,14 @@
 //! | `recovery` | from observed facts to a verdict, and what follows |
 //! | `report` | the end, settling, cleaning up |
 //! | `shipping` | the log, by offset |
-//! | `shutdown` | drain, offline, exit |
+//! | `drain` | nothing new because a person said so, and its end |
+//! | `shutdown` | the agent's own drain, offline, exit |
 //! | `summary` | what it does now, in one sentence |
 //!
 //! (Worker design, all of it; decisions, *In the first slice*.)
 
 mod backoff;
+mod drain;
 mod heartbeat;
 mod held;
 mod life;
@@ -40,6 +42,7 @@ use leasehold_core::attempt::StopReason;
 use leasehold_core::cancel::StopDirective;
 use leasehold_core::capability::Capabilities;
 use leasehold_core::crypto::Ticket;
+use leasehold_core::directive::Directive;
 use leasehold_core::id::{AttemptId, BootId, OfferId, SessionId, WorkerId};
 use leasehold_core::refusal::RefusalCode;
 use leasehold_core::run::StopIntentReason;
@@ -47,6 +50,7 @@ use leasehold_core::time::{BootInstant, Entropy, Millis};
 
 use crate::inbox::record::Record;
 use crate::session_file::SessionFile;
+use drain::Ordered;
 use heartbeat::Beat;
 use held::Held;
 use life::{Life, Live};
@@ -142,6 +146,7 @@ pub struct Engine {
     pull: Pull,
     releases: BTreeMap<OfferId, Releasing>,
     records: BTreeMap<OfferId, Held>,
+    ordered: Ordered,
     shutdown: Shutdown,
     barred: Option<Barred>,
     exited: bool,
@@ -181,6 +186,7 @@ impl Engine {
             pull: Pull::default(),
             releases: BTreeMap::new(),
             records,
+            ordered: Ordered::default(),
             shutdown: Shutdown::default(),
             barred: None,
             exited: false,
@@ -384,7 +390,7 @@ impl Engine {
     }
 
     fn free_slots(&self) -> usize {
-        if self.shutdown.is_draining() || self.barred.is_some() {
+        if self.takes_nothing_new() || self.barred.is_some() {
             return 0;
         }
         let room = self.config.inbox_records.saturating_sub(self.records.len() + self.releases.len());
@@ -396,7 +402,15 @@ impl Engine {
         if self.occupied() > 0 { leasehold_core::limits::HEARTBEAT_RETRY } else { leasehold_core::limits::BACKOFF_MAX }
     }
 
-    fn directive(&mut self, directive: &StopDirective) {
+    fn directive(&mut self, directive: &Directive) {
+        match directive {
+            Directive::Stop(stop) => self.told_to_stop(stop),
+            Directive::Drain => self.told_to_drain(),
+            Directive::Resume => self.told_to_resume(),
+        }
+    }
+
+    fn told_to_stop(&mut self, directive: &StopDirective) {
         let attempt = directive.attempt;
         let reason = match directive.reason {
             StopIntentReason::Cancel => StopReason::Cancel,

@@ -7,16 +7,16 @@
 use leasehold_core::attempt::{
     Callback, EvidenceKind, Handle, LogPin, RejectReason, RunningCall, Starting, StopReason, Usage,
 };
-use leasehold_core::cancel::StopDirective;
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::counter::{LeaseGeneration, LeaseVersion, SessionGeneration, SessionVersion};
 use leasehold_core::crypto::{CompletionToken, LeaseToken, Ticket};
+use leasehold_core::directive::Directive;
 use leasehold_core::end::{Ended, Ending};
 use leasehold_core::id::{AttemptId, OfferId, SessionId};
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::offer::Offer;
 use leasehold_core::refusal::Refusal;
-use leasehold_core::session::SessionProjection;
+use leasehold_core::session::{Said, SessionProjection};
 use leasehold_core::time::{BootInstant, Millis, UtcMillis};
 use leasehold_core::verdict::{BarrierFact, LockFact};
 
@@ -61,7 +61,7 @@ pub enum Input {
         /// What became of it.
         outcome: Outcome,
         /// What the control plane wants beside the answer.
-        directives: Vec<StopDirective>,
+        directives: Vec<Directive>,
     },
     /// A disk write or another local effect is done, or is known to have failed.
     Done {
@@ -229,8 +229,8 @@ pub enum Call {
         session: SessionNumbers,
         /// The session version expected.
         version: SessionVersion,
-        /// How many runs it would take now.
-        slots: u16,
+        /// What it says of itself.
+        said: Said,
         /// The leases held.
         renewals: Vec<Renewal>,
     },

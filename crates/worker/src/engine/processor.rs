@@ -120,11 +120,12 @@ impl Engine {
         if !self.can_call() {
             return;
         }
+        let draining = self.takes_nothing_new();
         let Some(held) = self.records.get_mut(&offer) else { return };
         // The record would prove nothing in this boot; the claim goes back, or has run out.
         let foreign = held.record.boot != self.config.boot;
         // A draining worker takes on what it may have begun, an earlier life's claim included, and nothing else.
-        let stopped = self.shutdown.is_draining() && !held.starting_sent;
+        let stopped = draining && !held.starting_sent;
         if (foreign || stopped) && held.must_not_start.is_none() {
             if self.beat.is_renewing() {
                 return;

@@ -66,7 +66,10 @@ struct Sent {
     op: OpId,
     at: BootInstant,
     asks: usize,
+    /// It settles the asks of a worker that takes nothing new.
     last: bool,
+    /// Sent after the control plane had accepted this process's own drain.
+    leaving: bool,
 }
 
 /// The pull under way.
@@ -98,13 +101,18 @@ impl Engine {
         if self.exited || !self.can_call() {
             return;
         }
-        let draining = self.shutdown.is_draining();
+        let draining = self.takes_nothing_new();
+        // A person's drain stands at the control plane before it is heard of here; the agent's own has to be told first.
+        let leaving = self.shutdown.is_draining();
+        let may_settle = !leaving || self.beat.drained;
+        let settled = if leaving { self.pull.settled } else { self.ordered.settled };
         let free = self.free_slots().min(PULL_ASKS);
         self.write_asks(draining, free);
         if let Some(sent) = &self.pull.sent {
             // The answer of a cancelled pull is not lost: the same asks are asked again.
             let idle_slots = sent.asks == 0 && free > 0;
-            let must_settle = draining && !self.pull.settled && !sent.last && self.beat.drained;
+            let settles = sent.last && sent.leaving == leaving;
+            let must_settle = draining && !settled && !settles && may_settle;
             if idle_slots || must_settle {
                 let op = sent.op;
                 self.owners.remove(&op);
@@ -118,8 +126,8 @@ impl Engine {
         if self.asks.writing.is_some() || !self.pull.retry.is_due(self.now.boot) {
             return;
         }
-        let last = draining && !self.pull.settled;
-        if last && !self.beat.drained {
+        let last = draining && !settled;
+        if last && !may_settle {
             return;
         }
         let most = if last { PULL_ASKS } else { free };
@@ -127,7 +135,7 @@ impl Engine {
         let wait = if last { Millis::ZERO } else { PULL_WAIT };
         let Some(session) = self.live.as_ref().map(|live| live.numbers) else { return };
         let op = self.op(Owner::Pull);
-        self.pull.sent = Some(Sent { op, at: self.now.boot, asks: asks.len(), last });
+        self.pull.sent = Some(Sent { op, at: self.now.boot, asks: asks.len(), last, leaving });
         self.emit(Effect::Call { op, call: Call::Pull { session, asks, wait }, timeout: wait.plus(CALL_TIMEOUT) });
     }
 
@@ -195,7 +203,8 @@ impl Engine {
                         }
                     }
                 }
-                self.pull.settled |= sent.last;
+                self.pull.settled |= sent.last && sent.leaving;
+                self.ordered.settled |= sent.last && self.ordered.is_draining();
                 if !granted && now.since(sent.at) < PACE {
                     self.pull.retry.wait_until(sent.at.plus(PACE));
                 }
@@ -267,7 +276,7 @@ impl Engine {
         if offer.revision.digest() != offer.digest {
             return Err(ReleaseReason::RevisionDrift);
         }
-        if self.shutdown.is_draining() {
+        if self.takes_nothing_new() {
             return Err(ReleaseReason::Draining);
         }
         if self.records.len() >= self.config.inbox_records {

@@ -22,6 +22,8 @@ impl Engine {
             format!("stopping; {attempts}")
         } else if !self.can_call() {
             format!("waiting for the control plane; {attempts}")
+        } else if self.ordered.is_draining() {
+            format!("drained by an operator; {attempts}")
         } else {
             format!("taking work, {} slots; {attempts}", self.config.max_runs)
         }

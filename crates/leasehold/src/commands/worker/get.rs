@@ -35,7 +35,7 @@ pub(crate) struct Get {
 impl Get {
     pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
         let client = self.connected.client()?;
-        let worker: WorkerDetail = client.get(&route::worker(self.worker.as_str())).await?;
+        let worker: WorkerDetail = client.get(&route::of_worker(route::WORKER, self.worker.as_str())).await?;
         let name = worker.item.id.to_string();
         self.connected.output.one(&worker, &name, |out| page(out, &worker, self.connected.times))?;
         Ok(Exit::Done)
@@ -65,6 +65,10 @@ fn page(out: &mut dyn Write, worker: &WorkerDetail, times: TimeArgs) -> io::Resu
             times.show(session.registered_at.0)
         );
         line("Session", &told)?;
+    }
+    if let Some(drain) = &worker.drain {
+        let why = drain.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        line("Drained", &format!("by {}, {}{why}", drain.by, times.show(drain.at.0)))?;
     }
     for attempt in &worker.active_attempts {
         line("Holds", &format!("attempt {}", attempt.0))?;

@@ -1,8 +1,10 @@
 //! `leasehold worker`: one file per verb.
 
+mod drain;
 mod enroll;
 mod get;
 mod list;
+mod resume;
 
 use clap::Subcommand;
 
@@ -12,7 +14,9 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold worker enroll --name nas      print the line to paste on the new machine
   leasehold worker list
-  leasehold worker get nas";
+  leasehold worker get nas
+  leasehold worker drain nas --reason 'new disk'
+  leasehold worker resume nas";
 
 /// The verbs of workers.
 #[derive(Debug, Subcommand)]
@@ -24,6 +28,10 @@ pub(crate) enum Worker {
     List(list::List),
     /// Show a worker: its session, what it can do, what it runs
     Get(get::Get),
+    /// Give a worker nothing new; what it runs goes on
+    Drain(drain::Drain),
+    /// Let a drained worker take work again
+    Resume(resume::Resume),
 }
 
 impl Worker {
@@ -32,6 +40,8 @@ impl Worker {
             Self::Enroll(enroll) => enroll.execute().await,
             Self::List(list) => list.execute().await,
             Self::Get(get) => get.execute().await,
+            Self::Drain(drain) => drain.execute().await,
+            Self::Resume(resume) => resume.execute().await,
         }
     }
 }

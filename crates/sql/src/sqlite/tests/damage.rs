@@ -2,8 +2,9 @@
 
 use leasehold_core::canonical::Value;
 use leasehold_core::counter::SessionVersion;
+use leasehold_core::directive::Directive;
 use leasehold_core::refusal::RefusalCode;
-use leasehold_core::session::SessionFence;
+use leasehold_core::session::{Said, SessionFence};
 use leasehold_core::time::Millis;
 use leasehold_store::call::{Claim, Heartbeat, Renewal};
 use leasehold_store::outcome::StoreError;
@@ -83,13 +84,21 @@ async fn a_damaged_attempt_takes_neither_its_workers_session_nor_its_other_lease
     }
     let renewals =
         [&broken, &whole].map(|grant| Renewal { fence: step(&session, grant).lease, version: grant.lease.version });
-    let beat =
-        Heartbeat { session: session.clone(), version: SessionVersion::FIRST, slots: 0, renewals: renewals.to_vec() };
+    let beat = Heartbeat {
+        session: session.clone(),
+        version: SessionVersion::FIRST,
+        said: Said { slots: 0, obeys_drain: false },
+        renewals: renewals.to_vec(),
+    };
     let beaten = fixture.store.heartbeat(beat).await.unwrap().into_result().unwrap();
     let verdicts: Vec<_> = beaten.leases.iter().map(|(_, verdict)| verdict.as_ref().map_err(|no| no.code)).collect();
     // No code that would make the worker stop a job that it may keep: only a row of ours cannot be read.
     assert!(matches!(verdicts[..], [Err(RefusalCode::Overloaded), Ok(_)]), "{verdicts:?}");
-    let stopped: Vec<_> = beaten.directives.iter().map(|directive| directive.attempt).collect();
+    let stopped = beaten.directives.iter().map(|directive| match directive {
+        Directive::Stop(stop) => stop.attempt,
+        other => panic!("{other:?}"),
+    });
+    let stopped: Vec<_> = stopped.collect();
     assert_eq!(stopped, [whole.attempt.id]);
 }
 

@@ -4,10 +4,11 @@ use leasehold_core::canonical::Value;
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::counter::SessionVersion;
 use leasehold_core::run::RunState;
+use leasehold_core::session::Said;
 use leasehold_core::time::{Clock as _, Millis};
 use leasehold_store::call::{
-    AcknowledgeRunning, AppendLog, AuditPage, CancelRun, EventsAfter, Heartbeat, Release, Renewal, RunFilter,
-    SessionStep,
+    AcknowledgeRunning, AppendLog, AuditPage, CancelRun, DrainWorker, EventsAfter, Heartbeat, Release, Renewal,
+    RunFilter, SessionStep,
 };
 use leasehold_store::port::Store as _;
 use rusqlite::Connection;
@@ -56,7 +57,12 @@ async fn everything(fixture: &Fixture) {
     }
     assert_eq!(store.read_log(grant.attempt.id, 2, 4).await.unwrap().unwrap().bytes, b"e tw");
     let renewals = vec![Renewal { fence: fence.lease.clone(), version: grant.lease.version }];
-    let beat = Heartbeat { session: session.clone(), version: SessionVersion::FIRST, slots: 9, renewals };
+    let beat = Heartbeat {
+        session: session.clone(),
+        version: SessionVersion::FIRST,
+        said: Said { slots: 9, obeys_drain: false },
+        renewals,
+    };
     let beaten = store.heartbeat(beat).await.unwrap().into_result().unwrap();
     let end = exited(&fence, &grant, 1, b"one two");
     store.end(end.clone()).await.unwrap().into_result().unwrap();
@@ -77,6 +83,9 @@ async fn everything(fixture: &Fixture) {
     let mut expired = store.expire_leases(64).await.unwrap().runs;
     expired.sort();
     assert_eq!(expired, [failing, lost]);
+    let drain = DrainWorker { actor: leasehold_core::actor::Actor::System, worker: session.worker.clone(), why: None };
+    store.drain_worker(drain.clone()).await.unwrap().into_result().unwrap();
+    store.resume_worker(drain).await.unwrap().into_result().unwrap();
     store.drain_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
     store.offline_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
 

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use leasehold_core::actor::Actor;
 use leasehold_core::admission::{Submission, admit};
 use leasehold_core::attempt::{self, Attempt, AttemptState, Held};
-use leasehold_core::cancel::{self, StopDirective};
+use leasehold_core::cancel;
 use leasehold_core::change::Change;
 use leasehold_core::claim::{self, AskVerdict, Waiting};
 use leasehold_core::counter::AttemptNumber;
 use leasehold_core::crypto::{Digest, Domain, Ticket};
+use leasehold_core::directive::{self, Directive};
 use leasehold_core::end::{self, EndCall, EndFacts};
 use leasehold_core::expiry;
 use leasehold_core::id::{AttemptId, EnrollmentId, OfferId, ProjectName, RunId, SessionId, WorkerId};
@@ -55,6 +56,7 @@ impl Control {
                 current: None,
                 generation: None,
                 rival: None,
+                drain: None,
                 enrolled_at: at,
                 certificate_expires_at: at,
             },
@@ -166,17 +168,30 @@ impl Control {
         }
     }
 
-    pub(super) fn directives(&self) -> Vec<StopDirective> {
+    pub(super) fn directives(&self) -> Vec<Directive> {
+        let drain = self.current().and_then(|session| directive::of_drain(&self.worker, session));
         let attempts = self.attempts.values();
-        attempts.filter_map(|attempt| cancel::directive(&self.runs[&attempt.run].0, attempt)).collect()
+        let stops = attempts.filter_map(|attempt| cancel::directive(&self.runs[&attempt.run].0, attempt));
+        drain.into_iter().chain(stops.map(Directive::Stop)).collect()
+    }
+
+    /// A person drains the worker, or ends it.
+    pub(super) fn drain(&mut self, drain: bool) {
+        let next = if drain { self.worker.drained(&Actor::System, None, self.now) } else { self.worker.resumed() };
+        self.worker = next.unwrap_or_else(|| self.worker.clone());
+    }
+
+    /// What the live session said last of its slots and of the drain.
+    pub(super) fn said(&self) -> (u16, bool) {
+        self.current().map_or((0, false), |session| (session.slots, session.obeys_drain))
     }
 
     /// One call, decided and applied.
     pub(super) fn call(&mut self, call: &Call, log: &dyn Fn(AttemptId) -> u64) -> Answered {
         match call {
             Call::Register { session, body } => self.register(*session, body),
-            Call::Heartbeat { session, version, slots, renewals } => {
-                let beaten = session::beat(self.current(), &self.fence(*session), *version, *slots, self.now)?;
+            Call::Heartbeat { session, version, said, renewals } => {
+                let beaten = session::beat(self.current(), &self.fence(*session), *version, *said, self.now)?;
                 self.sessions.insert(beaten.id, beaten.clone());
                 let mut verdicts = Vec::new();
                 for renewal in renewals {
@@ -307,7 +322,7 @@ impl Control {
                 let Some((run, revision)) = pending else { return AskAnswer::None };
                 let attempt = self.latest(&run);
                 let waiting = Waiting { run: &run, attempt: &attempt, policy: &revision.policy() };
-                match claim::claim(session, self.active(), waiting, &ask, 0, self.now) {
+                match claim::claim(&self.worker, session, self.active(), waiting, &ask, 0, self.now) {
                     Ok((lease, change)) => {
                         self.apply(change);
                         AskAnswer::Granted(Box::new(self.offer(&lease)))

@@ -247,3 +247,78 @@ fn a_job_whose_record_is_damaged_is_stopped_before_it_is_called_lost() {
     }
     assert!(ran > 5, "{ran} of 10 jobs ran");
 }
+
+#[test]
+fn a_worker_that_a_person_drains_keeps_what_runs_and_takes_nothing_until_it_is_resumed() {
+    let mut world = World::new(7, CALM);
+    world.longest_job = 600_000;
+    world.start_agent();
+    world.submit_in(0);
+    world.run_until("it runs", |world| world.spawns.len() == 1);
+    world.control.drain(true);
+    world.run_until("it obeys", |world| world.control.said() == (0, true));
+    for n in 0..3 {
+        world.submit_in(n * 1000);
+    }
+    let later = world.now + 60_000;
+    world.run_until("a minute", |world| world.now > later);
+    assert_eq!(world.spawns.len(), 1, "nothing new\n{}", world.story());
+    assert!(world.exits.is_empty(), "it stays");
+
+    // A new process knows nothing of it, and is told again.
+    world.signal(Signal::LeaveRunning);
+    world.run_until("gone", |world| !world.exits.is_empty());
+    world.start_agent();
+    world.run_until("the new life obeys", |world| world.control.said() == (0, true));
+    world.run_until("what ran has ended", |world| world.control.state(world.runs[0]).is_terminal());
+    assert_eq!(world.spawns.len(), 1, "nothing new\n{}", world.story());
+
+    world.control.drain(false);
+    world.run_until("the rest", all_ended);
+    world.run_until("clean", World::is_clean);
+    assert_eq!(world.spawns.len(), 4);
+    assert!(!world.control.said().1);
+    world.check();
+}
+
+#[test]
+fn a_drain_and_its_end_in_any_weather_start_nothing_twice() {
+    for seed in 4000..4030 {
+        eprintln!("seed {seed}");
+        let mut world = World::new(seed, STORM);
+        world.start_agent();
+        for _ in 0..6 {
+            let after = world.dice.below(60_000);
+            world.submit_in(after);
+        }
+        for drain in [true, false, true, false] {
+            let until = world.now + i64::try_from(world.dice.below(30_000)).unwrap();
+            world.run_until("the person makes up their mind", |world| {
+                world.check();
+                world.now > until
+            });
+            world.control.drain(drain);
+        }
+        world.weather = CALM;
+        world.start_agent();
+        world.run_until("every run ended, or is held as lost", |world| {
+            world.check();
+            world.runs.len() == 6 && all_ended(world)
+        });
+        world.run_until("clean", |world| world.is_clean() && world.control.open_attempts() == 0);
+    }
+}
+
+#[test]
+fn a_drained_worker_that_is_told_to_go_leaves_as_any_other() {
+    let mut world = World::new(8, CALM);
+    world.start_agent();
+    world.submit_in(0);
+    world.run_until("it runs", |world| world.spawns.len() == 1);
+    world.control.drain(true);
+    world.run_until("it obeys", |world| world.control.said() == (0, true));
+    world.signal(Signal::Terminate);
+    world.run_until("gone", |world| !world.exits.is_empty());
+    assert_eq!(world.exits, [Exit::Done]);
+    assert!(world.is_clean());
+}

@@ -1,0 +1,74 @@
+//! Workers: the row itself, and what a person does to it.
+
+use leasehold_core::worker::Worker;
+use leasehold_store::call::DrainWorker;
+use leasehold_store::outcome::Outcome;
+use leasehold_store::port::Unmet;
+use leasehold_store::view::WorkerView;
+
+use super::column::{Column as _, NULL};
+use super::transaction::{Decided, Fault, Tx};
+use super::{audit, load, queries};
+
+/// A person drains a worker.
+pub(super) fn drain(tx: &Tx<'_>, call: &DrainWorker) -> Decided<WorkerView, Unmet> {
+    changed(tx, call, "drain_worker", |worker| worker.drained(&call.actor, call.why.as_deref(), tx.now))
+}
+
+/// The person's drain is over.
+pub(super) fn resume(tx: &Tx<'_>, call: &DrainWorker) -> Decided<WorkerView, Unmet> {
+    changed(tx, call, "resume_worker", Worker::resumed)
+}
+
+fn changed(
+    tx: &Tx<'_>,
+    call: &DrainWorker,
+    action: &str,
+    decide: impl FnOnce(&Worker) -> Option<Worker>,
+) -> Decided<WorkerView, Unmet> {
+    let Some(worker) = load::worker(tx, &call.worker)? else {
+        return Ok(Outcome::Refused(Unmet::NotFound("worker")));
+    };
+    let Some(next) = decide(&worker) else {
+        return Ok(Outcome::Replayed(queries::worker_view(tx, worker)?));
+    };
+    write(tx, &next)?;
+    let why = call.why.as_ref().map(|why| ("why", why as &dyn std::fmt::Display));
+    let why: Vec<_> = why.into_iter().collect();
+    audit::write(tx, &call.actor, action, format_args!("worker/{}", next.id), &why)?;
+    Ok(Outcome::Applied(queries::worker_view(tx, next)?))
+}
+
+/// Writes a worker whole, new or known.
+pub(super) fn write(tx: &Tx<'_>, worker: &Worker) -> Result<(), Fault> {
+    // Two statements: SQLite plans an upsert as if the key could change, and would look for its children everywhere.
+    let update = "UPDATE worker SET enrollment = ?2, state = ?3, labels = ?4, current_session = ?5, generation = ?6, \
+                  rival_session = ?7, rival_heard = ?8, rival_audited = ?9, drain_by = ?10, drain_why = ?11, \
+                  drain_at = ?12, enrolled_at = ?13, certificate_expires_at = ?14 WHERE id = ?1";
+    let insert = "INSERT INTO worker (id, enrollment, state, labels, current_session, generation, rival_session, \
+                  rival_heard, rival_audited, drain_by, drain_why, drain_at, enrolled_at, certificate_expires_at) \
+                  VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)";
+    let (rival, drain) = (worker.rival.as_ref(), worker.drain.as_ref());
+    let values = || {
+        [
+            worker.id.bind(),
+            worker.enrollment.bind(),
+            worker.state.bind(),
+            worker.labels.bind(),
+            worker.current.bind(),
+            worker.generation.bind(),
+            rival.map_or(NULL, |rival| rival.session.bind()),
+            rival.map_or(NULL, |rival| rival.heard.bind()),
+            rival.map_or(NULL, |rival| rival.audited.bind()),
+            drain.map_or(NULL, |drain| drain.by.bind()),
+            drain.map_or(NULL, |drain| drain.why.bind()),
+            drain.map_or(NULL, |drain| drain.at.bind()),
+            worker.enrolled_at.bind(),
+            worker.certificate_expires_at.bind(),
+        ]
+    };
+    match tx.execute(update, values())? {
+        0 => tx.execute_one("worker", insert, values()),
+        _ => Ok(()),
+    }
+}
