@@ -84,12 +84,14 @@ impl Job {
     /// The job of this number in the load of a seed.
     pub(crate) fn drawn(seed: u64, number: u64) -> Self {
         let mut seed = Seed::of(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        // Six in a row that live longer than a lease and what follows it, on every worker at once: so that leases are lost
+        // while jobs live. Nothing else ends them.
+        let is_long = number % 60 / 6 == 2;
         let works_for = match seed.below(20) {
+            _ if is_long => 50_000 + seed.below(15_000),
             0..9 => seed.below(400),
-            9..14 => 1_000 + seed.below(3_000),
-            14..17 => 4_000 + seed.below(12_000),
-            // Longer than a lease, so that some are lost while they live.
-            _ => 30_000 + seed.below(15_000),
+            9..15 => 1_000 + seed.below(3_000),
+            _ => 4_000 + seed.below(12_000),
         };
         let kind = match seed.below(10) {
             0..6 => Kind::Plain,
@@ -112,7 +114,8 @@ impl Job {
         };
         // A long job that fails ends there, or a run would not settle for minutes.
         let attempts = if on_lost == OnLost::Retry && works_for < 5_000 { 3 } else { 1 };
-        Self { number, kind, works_for, exit, lines, on_lost, attempts, timeout, cancel_after }
+        let drawn = Self { number, kind, works_for, exit, lines, on_lost, attempts, timeout, cancel_after };
+        if is_long { Self { exit: 0, timeout: None, cancel_after: None, ..drawn } } else { drawn }
     }
 
     /// The body that submits it: executed by `program`, marks in `marks`.
@@ -152,7 +155,9 @@ impl Job {
             "safety": safety,
             "backoff": { "initial": "500ms", "max": "2s" },
         });
-        json!({ "revision": { "command": { "argv": argv }, "limits": limits, "retry": retry } })
+        let priority = if self.works_for >= 50_000 { 50 } else { 0 };
+        let command = json!({ "argv": argv });
+        json!({ "revision": { "command": command, "limits": limits, "retry": retry, "priority": priority } })
     }
 }
 
@@ -333,6 +338,7 @@ mod tests {
         for policy in [OnLost::Hold, OnLost::Fail, OnLost::Retry] {
             assert!(load.iter().any(|job| job.on_lost == policy), "{policy:?}");
         }
+        assert_eq!(load.iter().filter(|job| job.works_for >= 50_000).count(), 6 * 6 + 6);
         assert!(load.iter().any(|job| job.timeout.is_some_and(|limit| limit < job.works_for)));
         assert!(load.iter().any(|job| job.cancel_after.is_some()) && load.iter().any(|job| job.exit != 0));
     }

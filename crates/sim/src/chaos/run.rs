@@ -39,7 +39,7 @@ const SLOTS: usize = 3;
 /// Runs that are open at once: some wait.
 const OPEN: usize = 12;
 /// How long everything may take to settle once the faults have stopped: leases, waits before retries, released claims.
-const SETTLING: u64 = 240_000;
+const SETTLING: u64 = 300_000;
 
 #[derive(Debug)]
 struct Options {
