@@ -73,6 +73,33 @@ impl Worker {
         found.iter().filter(|found| found.command.contains(" launcher ")).map(|found| found.pid).collect()
     }
 
+    /// Starts its agent with more variables.
+    pub fn start(&mut self, variables: &[(&str, &str)]) -> Result<()> {
+        let agent = Running::start(self.command().arg("run").envs(variables.iter().copied()))?;
+        self.agent = Some(agent);
+        Ok(())
+    }
+
+    /// Whether its agent was started and still runs.
+    pub fn runs(&mut self) -> bool {
+        self.agent.as_mut().is_some_and(Running::is_running)
+    }
+
+    /// Sends a signal to its agent.
+    pub fn signal(&self, signal: Signal) -> Result<()> {
+        self.agent.as_ref().context("the agent does not run")?.signal(signal)
+    }
+
+    /// How its agent, which was told to go or has gone, ended.
+    pub fn end(&mut self) -> Result<Ended> {
+        self.agent.take().context("the agent does not run")?.wait()
+    }
+
+    /// Kills its agent as a crash would; its launchers and jobs live on.
+    pub fn kill(&mut self) -> Result<()> {
+        self.agent.take().context("the agent does not run")?.kill()
+    }
+
     fn command(&self) -> Command {
         let mut command = machine::command_in(self.namespace.as_deref(), &self.program);
         command
@@ -301,12 +328,25 @@ impl Cluster {
 
     /// Enrolls a worker with the line that the control plane prints; its agent does not run yet.
     pub fn enroll(&mut self, options: WorkerOptions<'_>) -> Result<usize> {
-        let line = self.ask(&["worker", "enroll", "--name", options.name, "-q"]);
-        let words: Vec<&str> = line.split_whitespace().collect();
-        let Some((&"leasehold-worker", arguments)) = words.split_first() else {
-            bail!("`worker enroll -q` did not print the line to paste, but: {line}");
-        };
-        let worker = Worker {
+        let line = self.join_line(options.name);
+        let index = self.add_worker(options);
+        self.run_join_line(index, &line, &[])?.expect_code(0);
+        Ok(index)
+    }
+
+    /// The line that the control plane prints for a new worker.
+    ///
+    /// # Panics
+    ///
+    /// When it is refused.
+    #[track_caller]
+    pub fn join_line(&self, name: &str) -> String {
+        self.ask(&["worker", "enroll", "--name", name, "-q"])
+    }
+
+    /// A machine that has not joined yet.
+    pub fn add_worker(&mut self, options: WorkerOptions<'_>) -> usize {
+        self.workers.push(Worker {
             name: options.name.to_owned(),
             state: self.directory().join(format!("worker-{}", options.name)),
             slots: options.slots,
@@ -315,10 +355,17 @@ impl Cluster {
             program: binaries::leasehold_worker().to_owned(),
             variables: Vec::new(),
             agent: None,
+        });
+        self.workers.len() - 1
+    }
+
+    /// Runs the line on that machine, with more variables.
+    pub fn run_join_line(&self, index: usize, line: &str, variables: &[(&str, &str)]) -> Result<Ended> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let Some((&"leasehold-worker", arguments)) = words.split_first() else {
+            bail!("`worker enroll -q` did not print the line to paste, but: {line}");
         };
-        process::run(worker.command().args(arguments))?.expect_code(0);
-        self.workers.push(worker);
-        Ok(self.workers.len() - 1)
+        process::run(self.workers[index].command().args(arguments).envs(variables.iter().copied()))
     }
 
     /// Starts the agent of a worker, whether or not the control plane is there.
@@ -381,6 +428,16 @@ impl Cluster {
         let index = self.enroll(options)?;
         self.start_agent(index)?;
         Ok(index)
+    }
+
+    /// Hands the workers over, to be driven each by a thread of its own; they are to be given back before this ends.
+    pub fn lend_workers(&mut self) -> Vec<Worker> {
+        std::mem::take(&mut self.workers)
+    }
+
+    /// Takes workers back.
+    pub fn take_back(&mut self, workers: Vec<Worker>) {
+        self.workers.extend(workers);
     }
 
     /// A worker.

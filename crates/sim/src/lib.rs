@@ -20,5 +20,6 @@ pub mod proxy;
 pub mod request;
 pub mod seed;
 pub mod service_manager;
+pub mod small_disk;
 pub mod story;
 pub mod wall_clock;

@@ -154,9 +154,21 @@ pub enum MovedError {
          second worker: `leasehold worker enroll --name NAME`, then `leasehold-worker join …` with a fresh state directory"
     )]
     Copy,
-    /// It cannot be told.
+    /// The disk failed.
     #[error(transparent)]
-    State(#[from] StateError),
+    State(StateError),
+    /// It cannot be told.
+    #[error(
+        "{0}: whether this state directory is a copy cannot be told. If it is the original, where the worker always ran, \
+         remove that file and start again"
+    )]
+    Untold(StateError),
+}
+
+impl From<StateError> for MovedError {
+    fn from(error: StateError) -> Self {
+        if error.may_pass() { Self::State(error) } else { Self::Untold(error) }
+    }
 }
 
 /// The machine's id, where it has one.

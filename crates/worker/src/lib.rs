@@ -18,6 +18,7 @@ pub mod join;
 pub mod launcher;
 pub mod logging;
 pub mod machine;
+pub mod orphans;
 pub mod pending_claims;
 pub mod process_identity;
 pub mod run;

@@ -7,6 +7,7 @@ use leasehold_core::limits::{KIB, PULL_ASKS};
 use serde::{Deserialize, Serialize};
 use zeroize::Zeroizing;
 
+use crate::durable::Dir;
 use crate::engine::port::Ask;
 use crate::fault::steps::file;
 use crate::state::{StateError, StateFile};
@@ -63,9 +64,40 @@ impl StateFile for PendingClaims {
     }
 }
 
+impl PendingClaims {
+    /// The asks, and what was wrong with a file that cannot be trusted: it was moved away. What was claimed with its
+    /// asks runs out unstarted.
+    pub fn read_or_quarantine(state: &Dir, quarantine: &Dir) -> Result<(Vec<Ask>, Option<String>), StateError> {
+        match Self::read(state) {
+            Ok(asks) => Ok((asks.unwrap_or_default().0, None)),
+            Err(StateError::Durable(error)) if error.may_pass() => Err(error.into()),
+            Err(error) => {
+                let moved = state.quarantine::<file::Asks>(FILE_NAME, quarantine)?;
+                Ok((Vec::new(), Some(format!("{FILE_NAME} was moved to quarantine/{moved}: {error}"))))
+            }
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn asks_that_cannot_be_trusted_are_moved_away_and_never_thrown_away() {
+        let parent = tempfile::tempdir().unwrap();
+        let state = Dir::create(&parent.path().join("state")).unwrap();
+        let quarantine = Dir::create(&parent.path().join("quarantine")).unwrap();
+        assert_eq!(PendingClaims::read_or_quarantine(&state, &quarantine).unwrap(), (Vec::new(), None));
+        state.replace::<file::Asks>(FILE_NAME, b"{").unwrap();
+        let (asks, fault) = PendingClaims::read_or_quarantine(&state, &quarantine).unwrap();
+        assert!(asks.is_empty() && fault.unwrap().contains("quarantine/pending-claims.json"));
+        assert_eq!(quarantine.read(FILE_NAME, 8).unwrap().unwrap(), b"{");
+        std::fs::create_dir(parent.path().join("state").join(FILE_NAME)).unwrap();
+        assert!(PendingClaims::read_or_quarantine(&state, &quarantine).unwrap().1.is_some());
+        // Nothing stands in the way of the next ones.
+        PendingClaims(Vec::new()).write(&state).unwrap();
+    }
 
     #[test]
     fn asks_survive_their_bytes_and_are_bounded() {

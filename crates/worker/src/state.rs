@@ -22,6 +22,11 @@ pub enum StateError {
 }
 
 impl StateError {
+    /// Whether the disk is what failed: the same may work later, without a person.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Durable(error) if error.may_pass())
+    }
+
     /// The file `name` does not hold what it should.
     pub fn damaged(name: &'static str, why: impl std::fmt::Display) -> Self {
         Self::Damaged { name, why: why.to_string() }

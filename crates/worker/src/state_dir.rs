@@ -11,7 +11,7 @@ use rustix::fs::{FlockOperation, Mode, OFlags, flock, openat};
 use rustix::io::Errno;
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, socket_with};
 
-use crate::durable::{Dir, DurableError};
+use crate::durable::{Dir, DurableError, may_pass};
 use crate::fault::around;
 use crate::fault::steps::STATE_LOCK;
 use crate::identity::Identity;
@@ -44,6 +44,17 @@ pub enum OwnError {
     /// Another agent of this worker runs on this host.
     #[error("an agent of worker {0} runs on this host already, on another state directory: a worker has one agent")]
     Twin(String),
+}
+
+impl OwnError {
+    /// Whether the disk is what failed: the same may work later, without a person.
+    pub fn may_pass(&self) -> bool {
+        match self {
+            Self::Durable(error) => error.may_pass(),
+            Self::Io { source, .. } => may_pass(source),
+            Self::Owned(_) | Self::Twin(_) => false,
+        }
+    }
 }
 
 /// How often a name that is taken is tried again: about two seconds in all.

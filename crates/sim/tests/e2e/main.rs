@@ -6,6 +6,8 @@ mod bad_input;
 mod cases;
 mod control_plane_drain;
 mod control_plane_faults;
+mod damaged_files;
+mod disks;
 mod examples;
 mod exit_codes;
 mod fences;

@@ -58,11 +58,22 @@ pub enum DurableError {
 }
 
 impl DurableError {
+    /// Whether the disk is what failed, and not what somebody left on it: the same may work later, without a person.
+    pub fn may_pass(&self) -> bool {
+        matches!(self, Self::Io { source, .. } if may_pass(source))
+    }
+
     /// Whether a disk or a quota was full.
     pub fn is_no_space(&self) -> bool {
         matches!(self, Self::Io { source, .. }
             if matches!(source.kind(), io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded))
     }
+}
+
+/// Whether a disk failed: full, broken, or read-only.
+pub(crate) fn may_pass(error: &io::Error) -> bool {
+    let kinds = [io::ErrorKind::StorageFull, io::ErrorKind::QuotaExceeded, io::ErrorKind::ReadOnlyFilesystem];
+    kinds.contains(&error.kind()) || error.raw_os_error() == Some(Errno::IO.raw_os_error())
 }
 
 fn named<E: Into<io::Error>>(name: &str) -> impl FnOnce(E) -> DurableError {
@@ -194,6 +205,11 @@ impl Dir {
         let mut file = match fs::openat(&self.fd, name, flags, Mode::empty()) {
             Ok(fd) => File::from(fd),
             Err(Errno::NOENT) => return Ok(None),
+            // A link, a socket, somebody else's: not a disk that fails.
+            Err(errno @ (Errno::LOOP | Errno::NXIO | Errno::ACCESS)) => {
+                let why = io::Error::from(errno).to_string();
+                return Err(DurableError::Unsafe { name: name.to_owned(), why });
+            }
             Err(errno) => return Err(named(name)(errno)),
         };
         let stat = fs::fstat(&file).map_err(named(name))?;
@@ -265,8 +281,10 @@ impl Dir {
     }
 
     fn create_temporary(&self, what: &'static str, temporary: &str) -> Result<File, DurableError> {
-        // What a crash left under this name was never published.
-        let _ = fs::unlinkat(&self.fd, temporary, AtFlags::empty());
+        // What a crash left under this name was never published. An empty directory of somebody's holds nothing.
+        if fs::unlinkat(&self.fd, temporary, AtFlags::empty()) == Err(Errno::ISDIR) {
+            let _ = fs::unlinkat(&self.fd, temporary, AtFlags::REMOVEDIR);
+        }
         let flags = OFlags::WRONLY | OFlags::CREATE | OFlags::EXCL | OFlags::NOFOLLOW | OFlags::CLOEXEC;
         at(what, act::CREATE, temporary, || {
             fs::openat(&self.fd, temporary, flags, PRIVATE_FILE).map(File::from).map_err(io::Error::from)
@@ -447,7 +465,7 @@ mod tests {
         std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o640)).unwrap();
         assert!(matches!(dir.read("a", 10), Err(DurableError::Unsafe { .. })));
         std::os::unix::fs::symlink(&path, dir.path().join("link")).unwrap();
-        assert!(dir.read("link", 10).is_err());
+        assert!(matches!(dir.read("link", 10), Err(DurableError::Unsafe { .. })));
         std::fs::create_dir(dir.path().join("d")).unwrap();
         std::fs::set_permissions(dir.path().join("d"), std::fs::Permissions::from_mode(0o700)).unwrap();
         assert!(matches!(dir.read("d", 10), Err(DurableError::Unsafe { .. })));

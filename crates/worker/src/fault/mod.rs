@@ -125,7 +125,8 @@ impl Point {
             (Touches::Wire, Side::Before) => effects.push(Effect::Unsent),
             (Touches::Wire, Side::After) => effects.push(Effect::Lost),
             (Touches::Disk, _) => effects.extend(errors),
-            (Touches::Machine | Touches::Itself, _) => effects.push(Effect::Io),
+            (Touches::Start, Side::After) => {}
+            (Touches::Machine | Touches::Start | Touches::Itself, _) => effects.push(Effect::Io),
         }
         if self.process == Process::Child {
             effects.push(Effect::Orphan);

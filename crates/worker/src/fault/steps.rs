@@ -25,8 +25,10 @@ pub enum Process {
 pub enum Touches {
     /// A file or a directory.
     Disk,
-    /// A process, a pipe or a socket of this machine.
+    /// A pipe or a socket of this machine.
     Machine,
+    /// A process that is started: the kernel answers in the same breath, so one that started never looks like a failure.
+    Start,
     /// This process itself: what comes after is another program.
     Itself,
     /// The control plane.
@@ -123,7 +125,7 @@ files! {
     /// `session.json`.
     Session = "session" by Agent: Replaced;
     /// `pending-claims.json`.
-    Asks = "asks" by Agent: Replaced;
+    Asks = "asks" by Agent: Replaced Quarantined;
     /// `identity.json`, written by `join`.
     Identity = "identity" by Agent: Replaced;
     /// `joining.json`, written and removed by `join`.
@@ -132,6 +134,8 @@ files! {
     Place = "place" by Agent: Replaced;
     /// A record of the inbox.
     Record = "record" by Agent: Published Updated Removed Quarantined;
+    /// The directory of an attempt whose record is gone.
+    Orphan = "orphan" by Agent: Quarantined;
     /// Recovery's side of the spawn barrier.
     Tombstone = "tombstone" by Agent: Latched;
     /// The launcher's word.
@@ -162,9 +166,9 @@ steps! {
     /// The place for control groups is made and given its controllers.
     CGROUP_HOME = "cgroup" "home" by Agent, Machine;
     /// A runtime of this machine is asked for its version.
-    RUNTIME_SPAWN = "runtime" "spawn" by Agent, Machine;
+    RUNTIME_SPAWN = "runtime" "spawn" by Agent, Start;
     /// A launcher is started.
-    LAUNCHER_SPAWN = "launcher" "spawn" by Agent, Machine;
+    LAUNCHER_SPAWN = "launcher" "spawn" by Agent, Start;
     /// It is handed its request.
     REQUEST_SEND = "request" "send" by Agent, Machine;
     /// Its answer is taken.
@@ -218,7 +222,7 @@ steps! {
     /// It tells an agent how things stand.
     CONTROL_TELL = "control" "tell" by Launcher, Machine;
     /// The job's process is made, and executes.
-    JOB_FORK = "job" "fork" by Launcher, Machine;
+    JOB_FORK = "job" "fork" by Launcher, Start;
     /// The agent is answered.
     ANSWER_SEND = "answer" "send" by Launcher, Machine;
 

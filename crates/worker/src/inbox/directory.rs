@@ -54,6 +54,11 @@ impl Inbox {
         Ok(Self { dir: Dir::create(&state.join("inbox"))?, quarantine: Dir::create(&state.join("quarantine"))? })
     }
 
+    /// Where what cannot be trusted goes.
+    pub fn quarantine(&self) -> &Dir {
+        &self.quarantine
+    }
+
     /// Writes a record: the first version is published, later ones replace the version before.
     pub fn write(&self, record: &Record) -> Result<(), InboxError> {
         let name = file_name(record.id());
@@ -99,10 +104,14 @@ impl Inbox {
             page.next = Some(name.clone());
             if name.ends_with(".json.new") {
                 // Never published: whatever it was, it was not acknowledged.
-                self.dir.remove::<file::Record>(&name)?;
-                continue;
+                match self.dir.remove::<file::Record>(&name) {
+                    Ok(()) => continue,
+                    Err(error) if error.may_pass() => return Err(error),
+                    // No file of ours.
+                    Err(_) => {}
+                }
             }
-            match self.read(&name) {
+            match self.read(&name)? {
                 Ok(Some(record)) => page.records.push(record),
                 Ok(None) => {}
                 Err(why) => {
@@ -115,14 +124,19 @@ impl Inbox {
         Ok(page)
     }
 
-    fn read(&self, name: &str) -> Result<Option<Record>, String> {
+    /// A record, or why it cannot be trusted. A disk that cannot be read says nothing about what is on it.
+    fn read(&self, name: &str) -> Result<Result<Option<Record>, String>, DurableError> {
         let bytes = match self.dir.read(name, INBOX_RECORD_BYTES) {
             Ok(Some(bytes)) => bytes,
-            Ok(None) => return Ok(None),
-            Err(error) => return Err(error.to_string()),
+            Ok(None) => return Ok(Ok(None)),
+            Err(error) if error.may_pass() => return Err(error),
+            Err(error) => return Ok(Err(error.to_string())),
         };
-        let record = Record::from_bytes(&bytes).map_err(|error| error.to_string())?;
-        if file_name(record.id()) == name { Ok(Some(record)) } else { Err("its name is another offer's".to_owned()) }
+        Ok(match Record::from_bytes(&bytes) {
+            Ok(record) if file_name(record.id()) == name => Ok(Some(record)),
+            Ok(_) => Err("its name is another offer's".to_owned()),
+            Err(error) => Err(error.to_string()),
+        })
     }
 }
 
@@ -203,10 +217,11 @@ mod tests {
         std::fs::write(path("garbage.json"), b"{").unwrap();
         std::fs::set_permissions(path("garbage.json"), std::fs::Permissions::from_mode(0o600)).unwrap();
         std::fs::write(path("half.json.new"), b"{").unwrap();
+        std::fs::create_dir(path("folder.json.new")).unwrap();
         let page = inbox.page(None).unwrap();
         assert_eq!(page.records, [good]);
-        assert_eq!(page.quarantined.len(), 2, "{:?}", page.quarantined);
-        for name in [open_to_all.as_str(), "garbage.json"] {
+        assert_eq!(page.quarantined.len(), 3, "{:?}", page.quarantined);
+        for name in [open_to_all.as_str(), "garbage.json", "folder.json.new"] {
             assert!(state.path().join("quarantine").join(name).exists(), "{name}");
         }
         assert!(!path("half.json.new").exists());

@@ -24,6 +24,8 @@ pub enum Barrier {
     Child(JobIdentity),
     /// Recovery: nothing ran, nothing will.
     Tombstone,
+    /// Somebody, in a file that cannot be trusted. The name is taken; whose it is nobody can tell.
+    Unreadable,
 }
 
 /// Everything by which a job's processes can be found again.

@@ -10,6 +10,7 @@ use leasehold_core::verdict::{BarrierFact, LockFact, ReceiptFact};
 use super::barrier::{Barrier, BarrierError, JobIdentity, link_tombstone};
 use super::receipt::{Conclusion, Receipt, ReceiptError};
 use crate::attempt_dir::AttemptDir;
+use crate::durable::DurableError;
 
 /// What was found.
 #[derive(Debug)]
@@ -20,6 +21,9 @@ pub struct Observation {
     pub barrier: Option<Barrier>,
     /// The launcher's last word.
     pub receipt: Option<Receipt>,
+    /// What is there and cannot be trusted, for people. A receipt that cannot is none; a barrier that cannot is still
+    /// taken, and never a proof that nothing ran.
+    pub damage: Vec<String>,
 }
 
 /// An attempt's directory cannot be read; nothing may be concluded.
@@ -39,7 +43,27 @@ pub enum ObserveError {
 /// Looks, and changes nothing.
 pub fn observe(dir: &AttemptDir) -> Result<Observation, ObserveError> {
     let lock = if dir.is_locked()? { LockFact::Held } else { LockFact::Free };
-    Ok(Observation { lock, barrier: Barrier::read(dir)?, receipt: Receipt::read(dir)? })
+    look_behind(lock, dir)
+}
+
+/// Barrier, then receipt.
+fn look_behind(lock: LockFact, dir: &AttemptDir) -> Result<Observation, ObserveError> {
+    let mut damage = Vec::new();
+    let barrier = match Barrier::read(dir) {
+        Err(error @ (BarrierError::Damaged(_) | BarrierError::Durable(DurableError::Unsafe { .. }))) => {
+            damage.push(error.to_string());
+            Some(Barrier::Unreadable)
+        }
+        read => read?,
+    };
+    let receipt = match Receipt::read(dir) {
+        Err(error @ (ReceiptError::Damaged(_) | ReceiptError::Durable(DurableError::Unsafe { .. }))) => {
+            damage.push(error.to_string());
+            None
+        }
+        read => read?,
+    };
+    Ok(Observation { lock, barrier, receipt, damage })
 }
 
 /// Decides the barrier: links a tombstone where nobody stands, then looks. Only in the boot that wrote `launching`,
@@ -48,7 +72,7 @@ pub fn decide(dir: &AttemptDir, this_boot: &BootId) -> Result<Observation, Obser
     let lock = if dir.is_locked()? { LockFact::Held } else { LockFact::Free };
     // Whoever won, the name is there now.
     link_tombstone(dir, this_boot).map_err(BarrierError::from)?;
-    Ok(Observation { lock, barrier: Barrier::read(dir)?, receipt: Receipt::read(dir)? })
+    look_behind(lock, dir)
 }
 
 impl Observation {
@@ -57,7 +81,8 @@ impl Observation {
         match &self.barrier {
             None => BarrierFact::Absent,
             Some(Barrier::Tombstone) => BarrierFact::Tombstone,
-            Some(Barrier::Child(_)) => BarrierFact::Child,
+            // Whoever it is, he may have executed.
+            Some(Barrier::Child(_) | Barrier::Unreadable) => BarrierFact::Child,
         }
     }
 

@@ -90,7 +90,7 @@ fn launch(directory: &Path, clock: &'static dyn Clock) -> Result<Running, Refuse
         return Err(Refused::Already);
     }
     // Without its request a launcher has no token to sign a receipt with; nothing has happened that needs one.
-    let request = read_request(directory).map_err(rejection(RejectReason::Request))?;
+    let request = read_request(directory)?;
     let receipt = Receipt::prepare(dir.dir()).map_err(rejection(RejectReason::Storage))?;
     let refuse = |rejection: Rejection| {
         let last_word = Receipt {
@@ -161,15 +161,17 @@ fn refuse_ignored_children() -> io::Result<()> {
     Err(io::Error::other("the worker was started with SIGCHLD ignored: start it from a parent that does not ignore it"))
 }
 
-fn read_request(directory: &Path) -> Result<LaunchRequest, String> {
+/// A pipe that fails is the machine's failure, and may be tried again; a request that makes no sense stays so.
+fn read_request(directory: &Path) -> Result<LaunchRequest, Rejection> {
     // Reserved at once, touched as needed: a buffer that grows leaves copies of secrets behind.
     let mut bytes = Zeroizing::new(Vec::with_capacity(REQUEST_BYTES + 1));
     let most = u64::try_from(REQUEST_BYTES + 1).unwrap_or(u64::MAX);
     around(steps::REQUEST_READ, || io::stdin().lock().take(most).read_to_end(&mut bytes))
-        .map_err(|error| error.to_string())?;
-    let request = LaunchRequest::from_bytes(&bytes).map_err(|error| error.to_string())?;
+        .map_err(rejection(RejectReason::Spawn))?;
+    let request = LaunchRequest::from_bytes(&bytes).map_err(rejection(RejectReason::Request))?;
     if directory.file_name() != Some(request.attempt.to_string().as_ref()) || !directory.is_absolute() {
-        return Err("the launch request is of another attempt than the directory".to_owned());
+        let why = "the launch request is of another attempt than the directory";
+        return Err(Rejection::new(RejectReason::Request, why));
     }
     Ok(request)
 }

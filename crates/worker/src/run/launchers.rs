@@ -21,8 +21,7 @@ use crate::attempt_dir::{AttemptDir, LOG, OUTPUT};
 use crate::cgroup::{Home, JobGroup};
 use crate::engine::port::{Found, Launch, LaunchAnswer, Receipt as SaidReceipt};
 use crate::launcher::environment::{JobFacts, UserEnvironment, job_environment};
-use crate::launcher::observe::{Observation, ObserveError, decide, observe};
-use crate::launcher::receipt::ReceiptError;
+use crate::launcher::observe::{decide, observe};
 use crate::launcher::request::{Cgroup, Command, JobLimits, LaunchRequest, LeaseDeadline, RunAs};
 use crate::launcher::spawn::{LauncherProgram, spawn};
 use crate::launcher::stop_named::{Remains, stop_named};
@@ -152,16 +151,10 @@ pub(super) fn look(attempts: &Path, attempt: AttemptId, boot: &BootId, tombstone
         });
     };
     let seen = if tombstone { decide(&dir, boot) } else { observe(&dir) };
-    let seen = match seen {
-        // Whatever was written there proves nothing: as if it were not there.
-        Err(ObserveError::Receipt(ReceiptError::Damaged(why))) => {
-            tracing::error!(%attempt, "a receipt is damaged and ignored: {why}");
-            let lock = dir.is_locked().map_err(|error| error.to_string())?;
-            let barrier = Barrier::read(&dir).map_err(|error| error.to_string())?;
-            Observation { lock: if lock { LockFact::Held } else { LockFact::Free }, barrier, receipt: None }
-        }
-        seen => seen.map_err(|error| error.to_string())?,
-    };
+    let seen = seen.map_err(|error| error.to_string())?;
+    for damage in &seen.damage {
+        tracing::error!(%attempt, "{damage}: it is no evidence");
+    }
     Ok(Found {
         directory: true,
         barrier: seen.barrier_fact(),
@@ -209,7 +202,7 @@ fn stop(attempts: &Path, attempt: AttemptId, boot: &BootId, clock: &dyn Clock) -
         Some(Barrier::Child(identity)) => identity,
         // Nobody passed the barrier, or ever will: nothing of the user's ran.
         Some(Barrier::Tombstone) => return Ok(Remains::AllGone),
-        None => return Err("its spawn barrier is gone".to_owned()),
+        Some(Barrier::Unreadable) | None => return Err("its spawn barrier is gone".to_owned()),
     };
     if dir.is_locked().map_err(|error| text(&error))? {
         if let Some(launcher) = identity.launcher.open(boot).map_err(|error| text(&error))? {
@@ -259,10 +252,49 @@ pub(super) fn read_log(attempts: &Path, attempt: AttemptId, offset: u64, most: u
 
 #[cfg(test)]
 mod tests {
+    use crate::attempt_dir::{BARRIER, RECEIPT};
     use leasehold_core::frame::{Stream, encode_output};
     use leasehold_core::time::UtcMillis;
 
     use super::*;
+
+    #[test]
+    fn what_cannot_be_trusted_in_an_attempts_directory_is_no_evidence() {
+        use std::os::unix::fs::{PermissionsExt, symlink};
+        let boot: BootId = "boot".parse().unwrap();
+        let attempt: AttemptId = "01900000-0000-7000-8000-000000000000".parse().unwrap();
+        for name in [BARRIER, RECEIPT] {
+            for damage in ["empty", "garbage", "open to all", "a link", "a directory", "too large"] {
+                let attempts = tempfile::tempdir().unwrap();
+                let dir = AttemptDir::create(attempts.path(), attempt).unwrap();
+                let path = dir.path(name);
+                let private = |text: &[u8]| {
+                    std::fs::write(&path, text).unwrap();
+                    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o600)).unwrap();
+                };
+                match damage {
+                    "empty" => private(b""),
+                    "garbage" => private(b"{\"schema\":"),
+                    "too large" => private(&vec![b' '; 64 * 1024]),
+                    "a link" => symlink("/etc/hostname", &path).unwrap(),
+                    "a directory" => std::fs::create_dir(&path).unwrap(),
+                    _ => {
+                        private(b"{}");
+                        std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o644)).unwrap();
+                    }
+                }
+                // As recovery looks that wants to bury it, and as one that only looks.
+                for tombstone in [false, true] {
+                    let found = look(attempts.path(), attempt, &boot, tombstone).unwrap();
+                    assert!(found.receipt.is_none(), "{name} is {damage}");
+                    if name == BARRIER {
+                        // Somebody may have executed: never a proof that nothing ran.
+                        assert_eq!(found.barrier, BarrierFact::Child, "{damage}");
+                    }
+                }
+            }
+        }
+    }
 
     #[test]
     fn a_log_is_read_in_whole_frames_from_any_frame_on() {

@@ -43,6 +43,7 @@ use crate::inbox::directory::Inbox;
 use crate::launcher::environment::UserEnvironment;
 use crate::launcher::spawn::LauncherProgram;
 use crate::launcher::{ControlConnection, LauncherState};
+use crate::orphans;
 use crate::pending_claims::PendingClaims;
 use crate::process_identity::boot_id;
 use crate::session_file::SessionFile;
@@ -97,9 +98,16 @@ pub enum RunError {
     /// Another machine, or a copy.
     #[error(transparent)]
     Moved(#[from] MovedError),
-    /// A file of the state directory is damaged or missing.
+    /// A file of the state directory cannot be read or written.
     #[error(transparent)]
     State(#[from] StateError),
+    /// A file without which nobody can tell who this worker is, is damaged or missing.
+    #[error(
+        "{0}. Without it the control plane cannot know this worker again. If a backup of this file is at hand, put it \
+         back; otherwise enroll the machine anew: `leasehold worker enroll --name NAME`, then `leasehold-worker join …` \
+         with a fresh state directory"
+    )]
+    Untrusted(StateError),
     /// The capabilities are over a limit.
     #[error("this machine cannot be described: {0}")]
     Capabilities(String),
@@ -121,11 +129,19 @@ impl From<DurableError> for RunError {
 }
 
 impl RunError {
-    /// The exit code of the process.
-    pub const fn code(&self) -> u8 {
+    /// What a file says that holds who this worker is: a disk that fails is told apart from what is on it.
+    fn untrusted(error: StateError) -> Self {
+        if error.may_pass() { Self::State(error) } else { Self::Untrusted(error) }
+    }
+
+    /// The exit code of the process. A disk that fails may work again: a service manager is to try then, as it is not
+    /// where a person has to look.
+    pub fn code(&self) -> u8 {
         match self {
             Self::Root | Self::Cgroup(_) => 2,
             Self::Capabilities(_) | Self::Io(_) => 1,
+            Self::Own(error) if error.may_pass() => 1,
+            Self::Moved(MovedError::State(error)) | Self::State(error) if error.may_pass() => 1,
             _ => 24,
         }
     }
@@ -178,7 +194,8 @@ fn prepare(options: &Options, clock: &dyn Clock, entropy: impl Entropy + 'static
     // Launchers and jobs have working directories of their own: every path they get is absolute.
     let path = std::fs::canonicalize(&options.config.state_dir)?;
     let state = StateDir::own(&path)?;
-    let mut identity = Identity::read(state.dir())?
+    let mut identity = Identity::read(state.dir())
+        .map_err(RunError::untrusted)?
         .ok_or_else(|| RunError::NoIdentity(options.config.state_dir.display().to_string()))?;
     if let Some(server) = &options.config.server {
         // Whoever answers there is believed by its certificate, not by its address.
@@ -195,18 +212,20 @@ fn prepare(options: &Options, clock: &dyn Clock, entropy: impl Entropy + 'static
     let boot = boot_id()?;
     identity::check_place(state.dir(), &identity, identity::machine_id().as_deref(), &boot)?;
     let twin = only_agent(&identity)?;
-    let session = SessionFile::read(state.dir())?
-        .ok_or_else(|| StateError::damaged(crate::session_file::FILE_NAME, "it is missing"))?;
-    let asks = match PendingClaims::read(state.dir()) {
-        Ok(asks) => asks.unwrap_or_default().0,
-        Err(error) => {
-            // What was claimed with lost asks runs out unstarted.
-            tracing::error!("{error}: asking anew");
-            Vec::new()
-        }
-    };
+    let session = SessionFile::read(state.dir()).and_then(|session| {
+        session.ok_or_else(|| StateError::damaged(crate::session_file::FILE_NAME, "it is missing"))
+    });
+    let session = session.map_err(RunError::untrusted)?;
     let inbox = Inbox::open(&path)?;
+    let (asks, fault) = PendingClaims::read_or_quarantine(state.dir(), inbox.quarantine())?;
+    if let Some(fault) = fault {
+        tracing::error!("{fault}: asking anew");
+    }
     let records = read_inbox(&inbox)?;
+    let is_known = |attempt| records.iter().any(|record| record.attempt() == attempt);
+    for found in orphans::quarantine(state.attempts(), is_known, inbox.quarantine())? {
+        tracing::error!("{found}");
+    }
     let home = find_home(&options.config, &identity, state.attempts())?;
     let groups = home.as_ref().map(|home| home.features().clone()).unwrap_or_default();
     let capabilities = detect::detect(&options.user.path, &path, groups, options.config.labels.clone(), clock)
