@@ -18,6 +18,7 @@ pub mod explain;
 mod hints;
 pub mod install;
 pub mod logs;
+pub mod metrics;
 mod open_pulls;
 pub mod plane;
 pub mod principal;
@@ -33,6 +34,7 @@ pub mod worker;
 #[cfg(test)]
 mod fixture;
 
+pub use metrics::Metrics;
 pub use plane::{ControlPlane, Settings};
 pub use principal::{Caller, SessionRef, WorkerPrincipal};
 

@@ -271,7 +271,7 @@ impl OpenPulls {
         }
     }
 
-    #[cfg(test)]
+    /// How many pulls are open.
     pub(crate) fn len(&self) -> usize {
         lock(&self.registry).waiters.len()
     }

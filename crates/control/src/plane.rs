@@ -13,6 +13,7 @@ use tokio::sync::watch;
 
 use crate::hints::Hints;
 use crate::install::Keys;
+use crate::metrics::Metrics;
 use crate::open_pulls::OpenPulls;
 
 /// How long an answer about readiness serves.
@@ -33,6 +34,8 @@ pub struct Settings {
     pub recovery_scan: Millis,
     /// The longest between two recovery scans while nothing does.
     pub recovery_idle: Millis,
+    /// Where what happens is counted; the store is to be given a clone of it as its observer.
+    pub metrics: Metrics,
 }
 
 impl Default for Settings {
@@ -44,6 +47,7 @@ impl Default for Settings {
             follow_scan: Millis::from_secs(1),
             recovery_scan: Millis::from_secs(5),
             recovery_idle: Millis::from_secs(30),
+            metrics: Metrics::default(),
         }
     }
 }

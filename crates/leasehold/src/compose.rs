@@ -6,13 +6,13 @@ use std::sync::Arc;
 
 use anyhow::Context as _;
 use leasehold_control::install;
-use leasehold_control::{ControlPlane, Settings};
+use leasehold_control::{ControlPlane, Metrics, Settings};
 use leasehold_core::crypto::ApiToken;
 use leasehold_core::time::{Clock, Entropy};
 use leasehold_sql::sqlite::{OpenError, Options, SqliteStore};
 
 use crate::data_directory::DataDirectory;
-use crate::system::{SystemClock, SystemEntropy};
+use crate::system::{SystemClock, SystemEntropy, elapsed};
 
 /// A control plane on a store that is open.
 #[derive(Debug)]
@@ -35,7 +35,11 @@ impl Composed {
 pub(crate) async fn open(data: &DataDirectory, settings: Settings) -> anyhow::Result<Composed> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);
     let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
-    let store = match SqliteStore::open(data.database(), Options::new(Arc::clone(&clock))) {
+    let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), elapsed);
+    let store = match SqliteStore::open(
+        data.database(),
+        Options::new(Arc::clone(&clock)).observed(Arc::new(metrics.clone())),
+    ) {
         Ok(store) => store,
         Err(OpenError::Held { pid, .. }) => {
             let holder = pid.map_or_else(|| "another process".to_owned(), |pid| format!("process {pid}"));
@@ -56,6 +60,7 @@ pub(crate) async fn open(data: &DataDirectory, settings: Settings) -> anyhow::Re
         .await
         .with_context(|| format!("cannot open the installation in {}", data.path().display()))?;
     data.write_ca_certificate(opened.keys.ca_certificate())?;
-    let control = ControlPlane::new(Arc::new(store.clone()), opened.keys, clock, entropy, settings);
+    let control =
+        ControlPlane::new(Arc::new(store.clone()), opened.keys, clock, entropy, Settings { metrics, ..settings });
     Ok(Composed { control, first_token: opened.first_token, store })
 }

@@ -27,6 +27,11 @@ impl Clock for SystemClock {
     }
 }
 
+/// Time since boot while the machine was awake, to the nanosecond: for what is measured, never for what is decided.
+pub(crate) fn elapsed() -> Duration {
+    Duration::try_from(clock_gettime(ClockId::Monotonic)).unwrap_or_default()
+}
+
 fn millis(time: Timespec) -> i64 {
     time.tv_sec.saturating_mul(1000).saturating_add(time.tv_nsec / 1_000_000)
 }

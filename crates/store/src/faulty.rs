@@ -27,7 +27,7 @@ use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
     ApiTokenView, AuditEntry, Beaten, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState, RunFacts,
-    RunSummary, RunView, Scanned, WorkerView,
+    RunSummary, RunView, Scanned, Statistics, WorkerView,
 };
 
 /// What happens to one call.
@@ -290,6 +290,10 @@ impl Store for Faulty {
 
     async fn workers(&self, after: Option<WorkerId>, limit: usize) -> Result<Vec<WorkerView>, StoreError> {
         self.reading(self.inner.workers(after, limit)).await
+    }
+
+    async fn statistics(&self) -> Result<Statistics, StoreError> {
+        self.reading(self.inner.statistics()).await
     }
 
     async fn audit(&self, page: AuditPage, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {

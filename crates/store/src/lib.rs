@@ -9,6 +9,7 @@ pub mod call;
 pub mod contract;
 pub mod faulty;
 pub mod model;
+pub mod observe;
 pub mod outcome;
 pub mod port;
 pub mod view;

@@ -25,7 +25,7 @@ use crate::call::{
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
     ApiTokenView, AuditEntry, Beaten, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState, RunFacts,
-    RunSummary, RunView, Scanned, WorkerView,
+    RunSummary, RunView, Scanned, Statistics, WorkerView,
 };
 use leasehold_core::claim::Ask;
 use leasehold_core::session::SessionFence;
@@ -163,6 +163,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// A page of workers, in id order.
     async fn workers(&self, after: Option<WorkerId>, limit: usize) -> Result<Vec<WorkerView>, StoreError>;
+
+    /// What there is, counted: for metrics. Costs what is waiting, running and enrolled, never what has ended.
+    async fn statistics(&self) -> Result<Statistics, StoreError>;
 
     /// A page of the audit.
     async fn audit(&self, page: AuditPage, limit: usize) -> Result<Vec<AuditEntry>, StoreError>;

@@ -11,10 +11,10 @@ use leasehold_core::placement::Placement;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::revision::{Program, Revision};
 use leasehold_core::role::Role;
-use leasehold_core::run::Run;
-use leasehold_core::session::{Session, SessionProjection};
+use leasehold_core::run::{Run, RunState};
+use leasehold_core::session::{Session, SessionProjection, SessionState};
 use leasehold_core::time::{Millis, Now, UtcMillis};
-use leasehold_core::worker::Worker;
+use leasehold_core::worker::{Worker, WorkerState};
 
 /// An API token as it is known: never itself.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -239,4 +239,55 @@ pub struct RunFacts {
     pub refused: Vec<(WorkerId, Refused)>,
     /// Every worker, at most [`leasehold_core::limits::PAGE`] per page of the caller.
     pub workers: Vec<WorkerView>,
+}
+
+/// What the store holds at one moment, counted: for metrics.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Statistics {
+    /// The clocks of the read.
+    pub now: Now,
+    /// Runs by state, for every state that is not terminal.
+    pub runs: BTreeMap<RunState, u64>,
+    /// When the oldest run that is pending was submitted.
+    pub oldest_pending: Option<UtcMillis>,
+    /// Workers by what can be expected of them; deleted ones are not counted.
+    pub workers: WorkerCounts,
+    /// How far beyond its interval the live session is that has been silent longest; zero when all are in time.
+    pub heartbeat_lag: Millis,
+}
+
+/// Workers, counted.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct WorkerCounts {
+    /// With a live session.
+    pub online: u64,
+    /// With a live session that takes nothing new.
+    pub draining: u64,
+    /// Without a live session.
+    pub offline: u64,
+    /// Enrolled, and never registered.
+    pub enrolled: u64,
+    /// Their identity was revoked.
+    pub revoked: u64,
+}
+
+impl WorkerCounts {
+    /// Counts `workers` workers that are alike.
+    pub fn add(&mut self, worker: WorkerState, session: Option<(SessionState, bool)>, workers: u64) {
+        let count = match (worker, session) {
+            (WorkerState::Revoked, _) => &mut self.revoked,
+            (WorkerState::Active, None) => &mut self.enrolled,
+            (WorkerState::Active, Some((SessionState::Offline, _) | (_, false))) => &mut self.offline,
+            (WorkerState::Active, Some((SessionState::Draining, true))) => &mut self.draining,
+            (WorkerState::Active, Some((SessionState::Active, true))) => &mut self.online,
+        };
+        *count = count.saturating_add(workers);
+    }
+}
+
+impl Statistics {
+    /// The states of runs that are counted.
+    pub fn counted_states() -> impl Iterator<Item = RunState> {
+        RunState::ALL.iter().copied().filter(|state| !state.is_terminal())
+    }
 }

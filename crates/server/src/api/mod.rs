@@ -13,6 +13,7 @@ mod events;
 mod explanation;
 mod health;
 mod log;
+mod metrics;
 mod problem;
 mod query;
 mod registry;
@@ -56,6 +57,7 @@ fn registry() -> Vec<Route> {
     vec![
         Route::get(route::HEALTHZ, Needs::Nothing, health::healthz),
         Route::get(route::READYZ, Needs::Nothing, health::readyz),
+        Route::get(route::METRICS, VIEWER, metrics::metrics),
         Route::get(route::VERSION, VIEWER, version::version),
         Route::get(route::RUNS, VIEWER, runs::list),
         Route::post(route::RUNS, OPERATOR, runs::submit),
@@ -116,6 +118,7 @@ mod tests {
         let expected = [
             "GET /healthz public",
             "GET /readyz public",
+            "GET /metrics viewer",
             "GET /api/v1/version viewer",
             "GET /api/v1/runs viewer",
             "POST /api/v1/runs operator",

@@ -13,6 +13,7 @@ mod exit_codes;
 mod fences;
 mod kill_the_agent;
 mod marks;
+mod metrics;
 mod operate;
 mod refusals;
 mod secrets;

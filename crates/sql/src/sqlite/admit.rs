@@ -8,7 +8,7 @@ use leasehold_store::outcome::Outcome;
 use leasehold_store::port::Unmet;
 use leasehold_store::view::{RunSummary, RunView};
 
-use super::apply::{insert_attempt, write_event};
+use super::apply::{insert_attempt, write_events};
 use super::column::values;
 use super::rows;
 use super::transaction::{Decided, Fault, Tx};
@@ -37,9 +37,7 @@ pub(super) fn admit(tx: &Tx<'_>, call: &AdmitRun) -> Decided<RunView, Unmet> {
     };
     insert_run(tx, run, call)?;
     insert_attempt(tx, attempt)?;
-    for event in &change.events {
-        write_event(tx, event)?;
-    }
+    write_events(tx, &change)?;
     if let Some(key) = &call.idempotency_key {
         tx.execute_one(
             "idempotency key",

@@ -12,6 +12,7 @@ use leasehold_core::id::AttemptId;
 use leasehold_core::lease::Lease;
 use leasehold_core::limits::DEDUPLICATED_EVENTS_PER_ATTEMPT;
 use leasehold_core::run::Run;
+use leasehold_store::observe;
 
 use super::column::values;
 use super::load::Named;
@@ -63,8 +64,20 @@ pub(super) fn apply(tx: &Tx<'_>, loaded: &Loaded, change: &Change) -> Result<(),
             _ => insert_lease(tx, lease)?,
         }
     }
+    write_events(tx, change)
+}
+
+/// Writes the events of `change`, and notes what it makes true.
+pub(super) fn write_events(tx: &Tx<'_>, change: &Change) -> Result<(), Fault> {
     for event in &change.events {
-        write_event(tx, event)?;
+        if write_event(tx, event)?
+            && let Some(fact) = observe::of_event(change, event)
+        {
+            tx.note(fact);
+        }
+    }
+    for fact in observe::of_records(change) {
+        tx.note(fact);
     }
     Ok(())
 }
@@ -217,8 +230,8 @@ fn update_lease(tx: &Tx<'_>, lease: &Lease, expected: LeaseVersion) -> Result<()
     )
 }
 
-/// Writes an event with the run's next sequence, unless a repeat of its call has written it.
-pub(super) fn write_event(tx: &Tx<'_>, event: &NewEvent) -> Result<(), Fault> {
+/// Writes an event with the run's next sequence, unless a repeat of its call has written it. Whether it did.
+fn write_event(tx: &Tx<'_>, event: &NewEvent) -> Result<bool, Fault> {
     if let (Some(attempt), Some(digest)) = (event.attempt, event.once) {
         let (kept, repeated): (usize, bool) = tx.only(
             "SELECT count(*), coalesce(max(digest = ?2), 0) FROM event_digest WHERE attempt = ?1",
@@ -226,7 +239,7 @@ pub(super) fn write_event(tx: &Tx<'_>, event: &NewEvent) -> Result<(), Fault> {
             |columns| Ok((columns.next()?, columns.next()?)),
         )?;
         if repeated || kept >= DEDUPLICATED_EVENTS_PER_ATTEMPT {
-            return Ok(());
+            return Ok(false);
         }
         tx.execute_one(
             "event digest",
@@ -241,5 +254,6 @@ pub(super) fn write_event(tx: &Tx<'_>, event: &NewEvent) -> Result<(), Fault> {
         "INSERT INTO event (run, sequence, at, kind, attempt, actor, facts) \
          SELECT ?1, coalesce(max(sequence), 0) + 1, ?2, ?3, ?4, ?5, ?6 FROM event WHERE run = ?1",
         values![event.run, tx.now.utc, event.kind, event.attempt, event.actor.to_string(), facts],
-    )
+    )?;
+    Ok(true)
 }

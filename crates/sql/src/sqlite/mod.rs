@@ -23,11 +23,12 @@ use leasehold_store::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
     EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
 };
+use leasehold_store::observe::{Access, Called, Observer};
 use leasehold_store::outcome::{StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
     ApiTokenView, AuditEntry, Beaten, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState, RunFacts,
-    RunSummary, RunView, Scanned, WorkerView,
+    RunSummary, RunView, Scanned, Statistics, WorkerView,
 };
 
 mod activation;
@@ -55,6 +56,7 @@ mod readers;
 mod recovery;
 mod rows;
 mod sessions;
+mod statistics;
 mod transaction;
 mod workers;
 mod writer;
@@ -78,6 +80,7 @@ struct Inner {
     writes: queue::Queue,
     reads: queue::Queue,
     clock: Arc<clock::LeaseClock>,
+    observer: Option<Arc<dyn Observer>>,
     threads: Mutex<Vec<JoinHandle<()>>>,
 }
 
@@ -94,7 +97,7 @@ impl SqliteStore {
         T: Send + 'static,
         F: Fn(&Tx<'_>) -> Result<T, Fault> + Send + 'static,
     {
-        self.inner.writes.call(name, body).await
+        self.called(name, Access::Write, self.inner.writes.call(name, body)).await
     }
 
     /// A call that only reads, on a reader.
@@ -103,7 +106,21 @@ impl SqliteStore {
         T: Send + 'static,
         F: Fn(&Tx<'_>) -> Result<T, Fault> + Send + 'static,
     {
-        self.inner.reads.call(name, body).await
+        self.called(name, Access::Read, self.inner.reads.call(name, body)).await
+    }
+
+    /// A call, measured where somebody wants to know.
+    async fn called<T>(
+        &self,
+        name: &'static str,
+        access: Access,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let Some(observer) = &self.inner.observer else { return call.await };
+        let begun = observer.elapsed();
+        let answer = call.await;
+        observer.called(name, access, observer.elapsed().saturating_sub(begun), Called::of(&answer));
+        answer
     }
 }
 
@@ -243,6 +260,10 @@ impl Store for SqliteStore {
 
     async fn workers(&self, after: Option<WorkerId>, limit: usize) -> Result<Vec<WorkerView>, StoreError> {
         self.read("workers", move |tx| queries::workers(tx, after.as_ref(), limit)).await
+    }
+
+    async fn statistics(&self) -> Result<Statistics, StoreError> {
+        self.read("statistics", statistics::statistics).await
     }
 
     async fn audit(&self, page: AuditPage, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {

@@ -8,6 +8,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use leasehold_core::time::{Clock, LeaseInstant};
+use leasehold_store::observe::Observer;
 use rusqlite::{Connection, OpenFlags};
 
 use super::clock::{self, LeaseClock};
@@ -38,12 +39,20 @@ pub struct Options {
     pub clock: Arc<dyn Clock>,
     /// Threads that read; at least one.
     pub readers: usize,
+    /// Who is told what was committed and how long calls took.
+    pub observer: Option<Arc<dyn Observer>>,
 }
 
 impl Options {
     /// The usual: two readers.
     pub fn new(clock: Arc<dyn Clock>) -> Self {
-        Self { clock, readers: 2 }
+        Self { clock, readers: 2, observer: None }
+    }
+
+    /// The same, and `observer` is told what was committed and how long calls took.
+    #[must_use]
+    pub fn observed(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer: Some(observer), ..self }
     }
 }
 
@@ -128,7 +137,7 @@ impl SqliteStore {
     }
 
     pub(super) fn open_with(path: &Path, options: Options, patience: Duration) -> Result<Self, OpenError> {
-        let Options { clock: machine, readers } = options;
+        let Options { clock: machine, readers, observer } = options;
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         refuse_network(directory)?;
         let lock = Lock::take(path)?;
@@ -146,13 +155,13 @@ impl SqliteStore {
             threads.push(start("leasehold-read", move || reader.serve())?);
         }
         let (writes, calls) = Queue::bounded(WRITES);
-        let writer = Writer { connection, clock: clock.clone(), calls, patience };
+        let writer = Writer { connection, clock: clock.clone(), calls, patience, observer: observer.clone() };
         threads.push(start("leasehold-write", move || {
             writer.serve();
             // Only a database that nobody writes any more may be another's.
             drop(lock);
         })?);
-        Ok(Self { inner: Arc::new(Inner { writes, reads, clock, threads: Mutex::new(threads) }) })
+        Ok(Self { inner: Arc::new(Inner { writes, reads, clock, observer, threads: Mutex::new(threads) }) })
     }
 
     /// Finishes the calls that were sent, stores the lease clock, closes the database and gives up the lock. Later calls are

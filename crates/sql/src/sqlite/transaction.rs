@@ -3,9 +3,10 @@
 //! A call never begins or ends a transaction: the writer and the readers do. Statements are prepared once per
 //! connection. (Control design, *Store*.)
 
-use std::cell::Cell;
+use std::cell::{Cell, RefCell};
 
 use leasehold_core::time::Now;
+use leasehold_store::observe::Fact;
 use leasehold_store::outcome::{Outcome, StoreError};
 use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, ErrorCode, params_from_iter};
@@ -64,17 +65,28 @@ pub(super) struct Tx<'c> {
     /// The clocks, read once, after the transaction began.
     pub(super) now: Now,
     wrote: Cell<bool>,
+    facts: RefCell<Vec<Fact>>,
 }
 
 impl<'c> Tx<'c> {
     /// A call's part of the transaction that is open on `connection`.
     pub(super) fn new(connection: &'c Connection, now: Now) -> Self {
-        Self { connection, now, wrote: Cell::new(false) }
+        Self { connection, now, wrote: Cell::new(false), facts: RefCell::default() }
     }
 
     /// Whether a row changed.
     pub(super) fn wrote(&self) -> bool {
         self.wrote.get()
+    }
+
+    /// Something that is true once this is committed.
+    pub(super) fn note(&self, fact: Fact) {
+        self.facts.borrow_mut().push(fact);
+    }
+
+    /// What is true once this is committed.
+    pub(super) fn into_facts(self) -> Vec<Fact> {
+        self.facts.into_inner()
     }
 
     /// Runs a statement; answers how many rows changed.

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::time::Duration;
 
+use leasehold_store::observe::{Fact, Observer};
 use leasehold_store::outcome::StoreError;
 use rusqlite::{Connection, ErrorCode};
 
@@ -27,6 +28,8 @@ pub(super) struct Writer {
     pub(super) calls: Receiver<Box<dyn Job>>,
     /// How long it waits for a call before it looks after the clock: [`CLOCK_STORED`].
     pub(super) patience: Duration,
+    /// Who is told what was committed.
+    pub(super) observer: Option<Arc<dyn Observer>>,
 }
 
 impl Writer {
@@ -53,13 +56,19 @@ impl Writer {
 
     /// One transaction for the whole group.
     fn carry_out(&self, mut group: Vec<Box<dyn Job>>) {
+        let mut facts = Vec::new();
         let committed = self.transact(|| {
             let mut wrote = false;
             for job in &mut group {
-                wrote |= self.one(&mut **job)?;
+                wrote |= self.one(&mut **job, &mut facts)?;
             }
             Ok(wrote)
         });
+        if let (Ok(()), Some(observer)) = (&committed, &self.observer) {
+            for fact in facts {
+                observer.committed(fact);
+            }
+        }
         for job in group {
             job.answer(committed.clone());
         }
@@ -90,8 +99,8 @@ impl Writer {
         }
     }
 
-    /// One call in its savepoint; answers whether it wrote. An error is the whole group's: the transaction is gone.
-    fn one(&self, job: &mut dyn Job) -> Result<bool, StoreError> {
+    /// One call in its savepoint; answers whether it wrote, and adds what it made true to `facts`. An error is the whole group's: the transaction is gone.
+    fn one(&self, job: &mut dyn Job, facts: &mut Vec<Fact>) -> Result<bool, StoreError> {
         for again in [true, false] {
             self.statement("SAVEPOINT call")?;
             let tx = Tx::new(&self.connection, self.clock.now());
@@ -101,7 +110,9 @@ impl Writer {
             }
             let Some(undo) = undo else {
                 self.statement("RELEASE call")?;
-                return Ok(tx.wrote());
+                let wrote = tx.wrote();
+                facts.append(&mut tx.into_facts());
+                return Ok(wrote);
             };
             self.statement("ROLLBACK TO call")?;
             self.statement("RELEASE call")?;

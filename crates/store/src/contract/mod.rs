@@ -222,6 +222,7 @@ macro_rules! contract_suite {
             events_are_paged_in_order
             workers_are_paged_by_name
             the_facts_of_a_run_come_with_a_page_of_workers
+            what_there_is_is_counted
         });
         $crate::contract_suite!(@cases $harness, audit {
             every_mutation_is_one_row_with_its_author

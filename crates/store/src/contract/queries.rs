@@ -7,6 +7,7 @@ use leasehold_core::time::Clock;
 use super::Harness;
 use super::fixture::{Expect, World, exited, plain, revision_with, seconds};
 use crate::call::{AdmitRun, EventsAfter, RunFilter};
+use crate::view::{Statistics, WorkerCounts};
 
 /// Runs come newest first, in pages by cursor.
 pub async fn runs_are_paged_newest_first(harness: &dyn Harness) {
@@ -151,4 +152,47 @@ pub async fn the_facts_of_a_run_come_with_a_page_of_workers(harness: &dyn Harnes
     assert_eq!(rest.workers.iter().map(|view| view.worker.id.as_str()).collect::<Vec<_>>(), ["charlie"]);
     assert_eq!(world.store.run_facts(world.run_id(), None, 2).await.unwrap(), None);
     assert_eq!(world.store.run(world.run_id()).await.unwrap(), None);
+}
+
+/// Runs that are not over by state, workers by what can be expected of them, and how late the latest one is.
+pub async fn what_there_is_is_counted(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let nothing = world.store.statistics().await.unwrap();
+    assert_eq!(
+        (nothing.oldest_pending, nothing.workers, nothing.heartbeat_lag),
+        (None, WorkerCounts::default(), seconds(0))
+    );
+    assert!(
+        nothing.runs.values().all(|count| *count == 0) && nothing.runs.len() == Statistics::counted_states().count()
+    );
+
+    world.machine("new").await;
+    let (_, leaving) = world.agent("leaving").await;
+    world.offline(&leaving).await.applied();
+    let (_, drained) = world.agent("drained").await;
+    world.drain(&drained).await.applied();
+    let (_, session) = world.agent("nas").await;
+    let oldest = world.clock().utc();
+    world.run(plain()).await;
+    world.pass(seconds(3));
+    world.run(plain()).await;
+    let ended = world.running(&session, plain()).await;
+    world.end(&ended, exited(0)).await.applied();
+    let running = world.running(&session, plain()).await;
+    world.beat(&session, &[&running]).await.applied();
+    world.pass(seconds(20));
+    let counted = world.store.statistics().await.unwrap();
+    let runs = |state| counted.runs[&state];
+    assert_eq!((runs(RunState::Pending), runs(RunState::Running), runs(RunState::Lost)), (2, 1, 0));
+    assert_eq!(counted.oldest_pending, Some(oldest));
+    let workers = WorkerCounts { online: 1, draining: 1, offline: 1, enrolled: 1, revoked: 0 };
+    assert_eq!(counted.workers, workers);
+    // Who drains speaks too, and has been silent for 23 s at an interval of 15 s.
+    assert_eq!(counted.heartbeat_lag, seconds(8));
+
+    world.pass(seconds(3600));
+    world.store.expire_leases(64).await.unwrap();
+    let later = world.store.statistics().await.unwrap();
+    assert_eq!((later.runs[&RunState::Running], later.runs[&RunState::Lost]), (0, 1));
+    assert_eq!((later.workers.offline, later.heartbeat_lag), (3, seconds(0)), "who is offline is not late");
 }

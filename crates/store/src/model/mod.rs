@@ -34,7 +34,7 @@ use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
     ApiTokenView, AuditEntry, Beaten, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState, RunFacts,
-    RunSummary, RunView, Scanned, WorkerView,
+    RunSummary, RunView, Scanned, Statistics, WorkerView,
 };
 
 mod activation;
@@ -261,6 +261,10 @@ impl Store for ModelStore {
 
     async fn workers(&self, after: Option<WorkerId>, limit: usize) -> Result<Vec<WorkerView>, StoreError> {
         self.transaction(|tx| Ok(queries::workers(tx, after.as_ref(), limit)))
+    }
+
+    async fn statistics(&self) -> Result<Statistics, StoreError> {
+        self.transaction(|tx| Ok(queries::statistics(tx)))
     }
 
     async fn audit(&self, page: AuditPage, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {

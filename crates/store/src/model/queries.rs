@@ -4,13 +4,14 @@ use std::ops::Bound;
 
 use leasehold_core::event::Event;
 use leasehold_core::id::{RunId, WorkerId};
-use leasehold_core::run::Run;
+use leasehold_core::run::{Run, RunState};
+use leasehold_core::time::Millis;
 
 use super::Transaction;
 use super::claim::refused;
 use crate::call::{AuditPage, EventsAfter, RunFilter};
 use crate::outcome::StoreError;
-use crate::view::{AuditEntry, RunFacts, RunSummary, WorkerView};
+use crate::view::{AuditEntry, RunFacts, RunSummary, Statistics, WorkerCounts, WorkerView};
 
 pub(super) fn runs_by_prefix(tx: &Transaction<'_>, prefix: &str) -> Vec<RunId> {
     tx.state.runs.keys().filter(|id| id.to_string().starts_with(prefix)).take(2).copied().collect()
@@ -74,5 +75,26 @@ pub(super) fn audit(tx: &Transaction<'_>, page: AuditPage, limit: usize) -> Vec<
             .take(limit)
             .cloned()
             .collect(),
+    }
+}
+
+pub(super) fn statistics(tx: &Transaction<'_>) -> Statistics {
+    let in_state = |state| tx.state.runs.values().filter(move |run| run.state == state);
+    let mut workers = WorkerCounts::default();
+    let mut heartbeat_lag = Millis::ZERO;
+    for worker in tx.state.workers.values() {
+        let session = tx.current(&worker.id);
+        let live = session.is_some_and(|session| session.is_live(tx.now.lease));
+        workers.add(worker.state, session.map(|session| (session.state, live)), 1);
+        if let Some(session) = session.filter(|_| live) {
+            heartbeat_lag = heartbeat_lag.max(tx.now.lease.since(session.spoke_at).minus(session.interval));
+        }
+    }
+    Statistics {
+        now: tx.now,
+        runs: Statistics::counted_states().map(|state| (state, in_state(state).count() as u64)).collect(),
+        oldest_pending: in_state(RunState::Pending).map(|run| run.created_at).min(),
+        workers,
+        heartbeat_lag,
     }
 }

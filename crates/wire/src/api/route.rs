@@ -32,6 +32,9 @@ pub const HEALTHZ: &str = "/healthz";
 /// `GET`: it can do its work now.
 pub const READYZ: &str = "/readyz";
 
+/// `GET`: what is counted, for Prometheus (`OpenMetrics` text).
+pub const METRICS: &str = "/metrics";
+
 /// The header that makes creating safe to repeat.
 pub const IDEMPOTENCY_KEY: &str = "idempotency-key";
 

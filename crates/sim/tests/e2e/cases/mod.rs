@@ -11,6 +11,7 @@ mod control_clock_steps;
 mod control_plane_killed;
 mod cut_off_while_running;
 mod end_during_an_outage;
+mod registration_answer_lost;
 mod restarts;
 mod service_manager;
 mod stubborn_tree;

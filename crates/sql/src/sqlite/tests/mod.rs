@@ -32,6 +32,7 @@ mod clock;
 mod crash;
 mod damage;
 mod group;
+mod observed;
 mod opening;
 mod schema;
 mod statements;
@@ -71,9 +72,15 @@ pub(super) fn revision(entries: &[(&str, Value)]) -> Revision {
 
 impl Fixture {
     pub(super) fn new() -> Self {
+        Self::with(|options| options)
+    }
+
+    /// A store that is opened as `options` says.
+    pub(super) fn with(options: impl FnOnce(Options) -> Options) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let clock = Arc::new(TestClock::new());
-        let store = SqliteStore::open(directory.path().join("store.db"), Options::new(clock.clone())).unwrap();
+        let options = options(Options::new(clock.clone()));
+        let store = SqliteStore::open(directory.path().join("store.db"), options).unwrap();
         Self { directory, clock, store, numbers: Numbers::default() }
     }
 

@@ -23,7 +23,7 @@ const LIVE: [&str; 5] = ["run_pending", "run_due", "attempt_deadline", "lease_ac
 const GROWING: [&str; 7] = ["run", "attempt", "lease", "event", "log_chunk", "audit", "session"];
 
 /// Takes the store through every method of the port.
-async fn everything(fixture: &Fixture) {
+pub(super) async fn everything(fixture: &Fixture) {
     let store = &fixture.store;
     let session = fixture.agent("nas").await;
     let retried = revision(&[
@@ -86,6 +86,7 @@ async fn everything(fixture: &Fixture) {
     let drain = DrainWorker { actor: leasehold_core::actor::Actor::System, worker: session.worker.clone(), why: None };
     store.drain_worker(drain.clone()).await.unwrap().into_result().unwrap();
     store.resume_worker(drain).await.unwrap().into_result().unwrap();
+    assert_eq!(store.statistics().await.unwrap().runs[&RunState::Lost], 1);
     store.drain_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
     store.offline_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
 

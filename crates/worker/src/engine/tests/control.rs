@@ -387,6 +387,11 @@ impl Control {
         self.attempts.values().filter(|attempt| open(attempt.state)).count()
     }
 
+    /// How many claims there ever were.
+    pub(super) fn claims(&self) -> usize {
+        self.leases.len()
+    }
+
     pub(super) fn first_attempts_only(&self) -> bool {
         self.attempts.values().all(|attempt| attempt.number == AttemptNumber::FIRST)
     }

@@ -7,7 +7,7 @@ use leasehold_core::attempt::AttemptState;
 use leasehold_core::run::RunState;
 
 use super::port::{Exit, Signal};
-use world::{CALM, Weather, World};
+use world::{CALM, Losing, Weather, World};
 
 const STORM: Weather = Weather {
     lost_requests: 6,
@@ -138,6 +138,69 @@ fn a_cut_network_shorter_than_the_lease_loses_nothing() {
         world.check();
         assert_ne!(world.control.state(world.runs[0]), RunState::Lost, "seed {seed}\n{}", world.story());
     }
+}
+
+#[test]
+fn the_answer_of_a_claim_may_be_lost_two_hundred_times() {
+    let mut world = World::new(7, CALM);
+    world.losing = Some(Losing::answers_of("pull", 200));
+    world.longest_job = 500;
+    world.start_agent();
+    for n in 0..200 {
+        world.submit_in(n * 3_000);
+    }
+    world.run_until("two hundred runs ended", |world| world.runs.len() == 200 && all_ended(world));
+    world.run_until("nothing left", World::is_clean);
+    world.check();
+    assert_eq!(world.losing.as_ref().map(|losing| losing.left), Some(0), "each claim was answered to nobody once");
+    assert_eq!(world.control.claims(), 200, "and then with the same offer");
+    assert!(world.control.first_attempts_only());
+    assert!(world.runs.iter().all(|run| world.control.state(*run) != RunState::Lost));
+}
+
+#[test]
+fn the_answer_of_a_registration_may_be_lost_a_hundred_times() {
+    let mut world = World::new(8, CALM);
+    world.losing = Some(Losing::answers_of("register", 100));
+    world.start_agent();
+    world.submit_in(0);
+    world.run_until("the run ended", |world| world.runs.len() == 1 && all_ended(world));
+    world.run_until("nothing left", World::is_clean);
+    world.check();
+    assert_eq!(world.losing.as_ref().map(|losing| losing.left), Some(0));
+    assert_eq!((world.control.copies, world.exits.len()), (0, 0), "nobody is taken for a copy, and nobody gives up");
+    assert!(world.control.first_attempts_only());
+}
+
+#[test]
+fn a_control_plane_that_is_away_for_five_minutes_stops_no_job() {
+    let mut world = World::new(9, CALM);
+    // The default of a run that is not retried when it is lost.
+    world.lease = "10m";
+    world.longest_job = 3_600_000;
+    world.start_agent();
+    world.submit_in(0);
+    let running = |world: &World| {
+        world
+            .control
+            .attempts
+            .values()
+            .any(|attempt| attempt.state == AttemptState::Running && world.is_running(attempt.id))
+    };
+    world.run_until("it runs", running);
+    let attempt = *world.spawns.keys().next().unwrap();
+    world.cut_until = world.now + 300_000;
+    let (back, later) = (world.cut_until, world.cut_until + 30_000);
+    world.run_until("five minutes have passed", |world| {
+        assert!(world.is_running(attempt), "{}", world.story());
+        world.now > back
+    });
+    world.run_until("the worker speaks again", |world| world.now > later);
+    assert!(running(&world), "{}", world.story());
+    world.cancel_in(0);
+    world.run_until("cancelled", all_ended);
+    assert_eq!(world.control.state(world.runs[0]), RunState::Cancelled);
+    assert!(world.control.first_attempts_only());
 }
 
 #[test]

@@ -201,6 +201,40 @@ pub(super) const CALM: Weather = Weather {
     reboots: 0,
 };
 
+/// Answers that are lost on purpose; every other time the agent dies as well.
+#[derive(Debug)]
+pub(super) struct Losing {
+    /// Of which calls.
+    pub(super) call: &'static str,
+    /// How many more.
+    pub(super) left: usize,
+    /// Offers whose first answer was lost: the next one arrives.
+    granted: BTreeSet<OfferId>,
+}
+
+impl Losing {
+    pub(super) fn answers_of(call: &'static str, count: usize) -> Self {
+        Self { call, left: count, granted: BTreeSet::new() }
+    }
+
+    /// Whether this answer is lost. A pull that grants nothing new arrives.
+    fn loses(&mut self, call: &Call, answer: &super::super::port::Answer) -> bool {
+        use super::super::port::{Answer, AskAnswer};
+        if self.left == 0 || call.name() != self.call {
+            return false;
+        }
+        let fresh = match answer {
+            Answer::Pulled { asks, .. } => {
+                let granted = asks.iter().filter(|(_, answer)| matches!(answer, AskAnswer::Granted(_)));
+                granted.filter(|(offer, _)| self.granted.insert(*offer)).count()
+            }
+            _ => 1,
+        };
+        self.left = self.left.saturating_sub(fresh);
+        fresh > 0
+    }
+}
+
 pub(super) struct World {
     pub(super) seed: u64,
     pub(super) dice: Dice,
@@ -226,6 +260,7 @@ pub(super) struct World {
     /// The control plane is out of reach until then.
     pub(super) cut_until: i64,
     pub(super) lease: &'static str,
+    pub(super) losing: Option<Losing>,
     pub(super) trace: Vec<String>,
 }
 
@@ -257,6 +292,7 @@ impl World {
             longest_job: 40_000,
             cut_until: 0,
             lease: "60s",
+            losing: None,
             trace: Vec::new(),
         }
     }
@@ -580,6 +616,15 @@ impl World {
         let result = self.control.call(call, &written);
         if !answer {
             return;
+        }
+        if let (Some(losing), Ok(given)) = (&mut self.losing, &result)
+            && losing.loses(call, given)
+        {
+            if losing.left % 2 == 0 {
+                return self.crash();
+            }
+            let outcome = Answered::Unknown("no answer".to_owned());
+            return self.answer(50, Input::Answer { op, outcome, directives: Vec::new() });
         }
         let idle = match (&result, call) {
             (Ok(super::super::port::Answer::Pulled { asks, .. }), Call::Pull { wait, .. }) => {
