@@ -180,6 +180,19 @@ pub fn machine_id() -> Option<String> {
 
 /// Refuses another machine and a copy; remembers the place of this boot. Writes only in a boot's first start.
 pub fn check_place(dir: &Dir, identity: &Identity, machine: Option<&str>, boot: &BootId) -> Result<(), MovedError> {
+    match look_at_place(dir, identity, machine, boot)? {
+        Some(new) => Ok(new.write(dir)?),
+        None => Ok(()),
+    }
+}
+
+/// Whether the state directory stands where it was made; nothing is written. Answers what is to be remembered.
+fn look_at_place(
+    dir: &Dir,
+    identity: &Identity,
+    machine: Option<&str>,
+    boot: &BootId,
+) -> Result<Option<Place>, MovedError> {
     if let (Some(known), Some(here)) = (identity.machine.as_deref(), machine)
         && known != here
     {
@@ -189,10 +202,15 @@ pub fn check_place(dir: &Dir, identity: &Identity, machine: Option<&str>, boot: 
     let here =
         Place { schema: PLACE_SCHEMA.to_owned(), boot_id: boot.to_string(), device: stat.st_dev, inode: stat.st_ino };
     match Place::read(dir)? {
-        Some(known) if known == here => Ok(()),
+        Some(known) if known == here => Ok(None),
         Some(known) if known.boot_id == here.boot_id => Err(MovedError::Copy),
-        _ => Ok(here.write(dir)?),
+        _ => Ok(Some(here)),
     }
+}
+
+/// Refuses another machine and a copy, for somebody who only looks.
+pub fn is_in_place(dir: &Dir, identity: &Identity, machine: Option<&str>, boot: &BootId) -> Result<(), MovedError> {
+    look_at_place(dir, identity, machine, boot).map(drop)
 }
 
 /// Whether this state directory has an identity already.

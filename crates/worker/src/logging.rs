@@ -186,6 +186,11 @@ impl Visit for Said {
     }
 }
 
+/// An instant of the wall clock as RFC 3339 in UTC, with milliseconds.
+pub(crate) fn rfc3339(at: UtcMillis) -> String {
+    Timestamp(at).to_string()
+}
+
 /// Shown as RFC 3339 in UTC, with milliseconds.
 struct Timestamp(UtcMillis);
 

@@ -145,8 +145,18 @@ const RULES: &[Rule] = &[
         // Pipes, terminals and the kernel besides: the launcher's request, answer and report, what people read, the
         // files of control groups.
         holds_in: |place| {
-            let writes =
-                ["durable", "fault", "launcher/log", "launcher/process", "launcher/child", "cgroup", "cli", "logging"];
+            let writes = [
+                "durable",
+                "fault",
+                "launcher/log",
+                "launcher/process",
+                "launcher/child",
+                "cgroup",
+                "cli",
+                "logging",
+                "run/questions",
+                "status/question",
+            ];
             place.folder == "worker" && !place.is_test && !writes.iter().any(|module| place.is_module(module))
         },
         sentence: "bytes are written in `durable`, or with a step of `fault::steps` by who is named in this rule",

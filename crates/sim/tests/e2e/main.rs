@@ -2,6 +2,7 @@
 //!
 //! `cargo xtask ci e2e` hands over the release build; `cargo test -p leasehold-sim` builds and uses the dev profile.
 
+mod at_the_machine;
 mod bad_input;
 mod cases;
 mod control_plane_drain;

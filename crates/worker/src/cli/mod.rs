@@ -4,8 +4,11 @@
 //! This is the entry of a binary: the one place of the crate that reads the environment.
 
 mod config;
+mod doctor;
 mod join;
+mod quarantine;
 mod run;
+mod status;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
@@ -28,6 +31,10 @@ leasehold-worker: runs what a Leasehold control plane hands to this machine
 Usage:
   leasehold-worker join URL --token TOKEN   make this machine a worker, once
   leasehold-worker run                      take work and run it
+  leasehold-worker status                   what it does now, here
+  leasehold-worker drain, resume            take nothing new; take work again
+  leasehold-worker doctor                   what may be wrong here, and what to do
+  leasehold-worker quarantine               what could not be trusted and was kept
   leasehold-worker config default|show      every key of worker.toml, and what holds here
 
 Examples:
@@ -60,10 +67,13 @@ enum Asked {
     Join { url: String, token: String, config: Box<Config> },
     Run(Box<Options>),
     Config(config::Shown),
+    Worker { wanted: status::Wanted, config: Box<Config> },
+    Doctor(doctor::Wanted),
+    Quarantine { wanted: quarantine::Wanted, config: Box<Config> },
 }
 
 /// The verbs that a person may call.
-const VERBS: [&str; 3] = ["join", "run", "config"];
+const VERBS: [&str; 8] = ["join", "run", "status", "drain", "resume", "doctor", "quarantine", "config"];
 
 /// Runs the worker's command line. `prefix` is what stands before these arguments in a call of the current binary:
 /// nothing for `leasehold-worker`, the hidden sub-command for `leasehold`.
@@ -86,6 +96,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>, prefix: &[&str]) -> Ex
         Ok(Asked::Join { url, token, config }) => join::execute(&url, &token, &config),
         Ok(Asked::Run(options)) => run::execute(&options, &arguments, prefix),
         Ok(Asked::Config(shown)) => config::execute(&shown),
+        Ok(Asked::Worker { wanted, config }) => status::execute(&wanted, &config),
+        Ok(Asked::Doctor(wanted)) => doctor::execute(&wanted),
+        Ok(Asked::Quarantine { wanted, config }) => quarantine::execute(&wanted, &config),
         Err(Usage(why)) => fail(&format!("{why}\nTry `leasehold-worker --help`."), 2),
     }
 }
@@ -131,6 +144,9 @@ fn asked(arguments: &[OsString], prefix: &[&str]) -> Result<Asked, Usage> {
             "join" => join::asked(parser),
             "run" => run::asked(parser, prefix),
             "config" => config::asked(parser),
+            "doctor" => doctor::asked(parser),
+            "quarantine" => quarantine::asked(parser),
+            verb @ ("status" | "drain" | "resume") => status::asked(verb, parser),
             other => {
                 let hint = match nearest(other, VERBS) {
                     Some(near) => format!("did you mean `{near}`?"),
@@ -196,7 +212,10 @@ mod tests {
     #[test]
     fn a_mistake_is_answered_with_what_would_be_right() {
         for (line, why) in [
-            ("walk", "there are join, run, config"),
+            ("walk", "there are join, run, status, drain, resume, doctor, quarantine, config"),
+            ("quarantine discard", "or --all"),
+            ("quarantine discard --all x", "not both"),
+            ("drain --timeout 1s", "add --wait"),
             ("jion", "did you mean `join`?"),
             ("config", "`config default` or `config show`"),
             ("config all", "`config all` does not exist"),
@@ -218,6 +237,11 @@ mod tests {
             ("join --help", join::HELP),
             ("run -h", run::HELP),
             ("config -h", config::HELP),
+            ("status --help", status::STATUS_HELP),
+            ("drain --help", status::DRAIN_HELP),
+            ("resume --help", status::RESUME_HELP),
+            ("doctor --help", doctor::HELP),
+            ("quarantine --help", quarantine::HELP),
         ] {
             let Ok(Asked::Help(found)) = parsed(line) else { panic!("no help for `{line}`") };
             assert_eq!(found, text);

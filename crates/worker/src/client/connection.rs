@@ -1,5 +1,7 @@
 //! One HTTP/2 connection, made when it is needed: what was sent, and what certainly was not.
 
+pub mod reach;
+
 use std::sync::Arc;
 use std::time::Duration;
 

@@ -8,6 +8,7 @@ pub mod connection;
 mod messages;
 pub mod tls;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -15,21 +16,27 @@ use bytes::Bytes;
 use http_body_util::Full;
 use hyper::Request;
 use hyper::header::HeaderValue;
+use leasehold_core::counter::SessionGeneration;
 use leasehold_core::directive::Directive;
+use leasehold_core::id::SessionId;
 use leasehold_core::refusal::Refusal;
-use leasehold_core::time::Millis;
+use leasehold_core::time::{Millis, UtcMillis};
 use leasehold_wire::v1::problem::Problem;
 use leasehold_wire::{Message, parse};
 use tokio::sync::watch;
 
 use crate::engine::RegistrationFacts;
-use crate::engine::port::{Answer, Call, Outcome};
+use crate::engine::port::{Answer, Call, Outcome, SessionNumbers};
 use crate::identity::Identity;
+use connection::reach::{self, Failed};
 use connection::{Connection, Response, Unanswered};
 use messages::Prepared;
 
 /// An unused bulk connection is closed after this.
 const BULK_IDLE: Duration = Duration::from_secs(30);
+
+/// Addresses of one control plane that are visited at most.
+const ADDRESSES: usize = 8;
 
 /// A client of one control plane.
 #[derive(Debug)]
@@ -55,16 +62,7 @@ impl Client {
 
     /// Makes a call. `log` is the piece of log that goes with [`Call::Log`].
     pub async fn call(&self, call: &Call, log: Bytes, timeout: Millis) -> Answered {
-        let Prepared { method, path, body, headers, limit, read } = messages::prepare(call, log);
-        let mut request = Request::builder().method(method).uri(format!("https://control{path}"));
-        for (name, value, sensitive) in headers {
-            let Ok(mut value) = HeaderValue::from_str(&value) else {
-                return (Outcome::NotDone("a header cannot be spelled".to_owned()), Vec::new());
-            };
-            value.set_sensitive(sensitive);
-            request = request.header(name, value);
-        }
-        let Ok(request) = request.body(Full::new(body)) else {
+        let Some((request, limit, read)) = request(call, log) else {
             return (Outcome::NotDone("the request cannot be spelled".to_owned()), Vec::new());
         };
         let bulk = matches!(call, Call::Log { .. });
@@ -95,6 +93,49 @@ impl Client {
             self.bulk.close().await;
         }
     }
+}
+
+type Read = fn(&[u8]) -> Result<Answered, String>;
+
+/// A call as a request, with how much of the answer is read, and how; none: it cannot be spelled.
+fn request(call: &Call, log: Bytes) -> Option<(Request<Full<Bytes>>, usize, Read)> {
+    let Prepared { method, path, body, headers, limit, read } = messages::prepare(call, log);
+    let mut request = Request::builder().method(method).uri(format!("https://control{path}"));
+    for (name, value, sensitive) in headers {
+        let mut value = HeaderValue::from_str(&value).ok()?;
+        value.set_sensitive(sensitive);
+        request = request.header(name, value);
+    }
+    Some((request.body(Full::new(body)).ok()?, limit, read))
+}
+
+/// One address of a control plane, and how far one comes there.
+#[derive(Debug)]
+pub struct Visit {
+    /// Which.
+    pub address: SocketAddr,
+    /// What was said, and its clock; or the step that failed.
+    pub heard: Result<(Outcome, Option<UtcMillis>), Failed>,
+}
+
+/// Goes to every address of this worker's control plane, as this worker, and asks something that changes nothing: a pull
+/// for a session that never was.
+pub async fn visit(identity: &Identity, nobody: SessionId) -> Result<Vec<Visit>, Failed> {
+    let tls =
+        tls::worker_config(identity).map_err(|error| Failed { step: reach::Step::Tls, why: error.to_string() })?;
+    let tls = Arc::new(tls);
+    let host = identity.address.rsplit_once(':').map_or(identity.address.as_str(), |(host, _)| host);
+    let host = host.trim_start_matches('[').trim_end_matches(']');
+    let session = SessionNumbers { session: nobody, generation: SessionGeneration::FIRST };
+    let call = Call::Pull { session, asks: Vec::new(), wait: Millis::ZERO };
+    let mut visits = Vec::new();
+    for address in reach::resolve(&identity.address).await?.into_iter().take(ADDRESSES) {
+        let Some((request, limit, read)) = request(&call, Bytes::new()) else { break };
+        let heard = reach::reach(host, address, &tls, request, limit).await;
+        let heard = heard.map(|heard| (concluded(&heard.response, read).0, heard.date));
+        visits.push(Visit { address, heard });
+    }
+    Ok(visits)
 }
 
 /// The exact body of a registration.

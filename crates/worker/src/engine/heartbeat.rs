@@ -15,7 +15,7 @@ use leasehold_core::session::{Said, SessionProjection};
 use leasehold_core::time::{BootInstant, Millis};
 
 use super::backoff::{Retry, spread};
-use super::port::{Answer, Call, Effect, Exit, Level, Outcome, Renewal};
+use super::port::{Answer, Call, Effect, Exit, Level, Moment, Outcome, Renewal};
 use super::{Engine, Owner};
 use crate::session_file::Stopped;
 
@@ -42,6 +42,8 @@ pub(super) struct Beat {
     in_flight: Option<InFlight>,
     next: Option<BootInstant>,
     retry: Retry,
+    /// When the control plane answered last.
+    pub(super) last_contact: Option<Moment>,
     /// A call of this version was sent and never answered.
     unanswered: Option<SessionVersion>,
     /// The held leases are rebound; other calls may be made.
@@ -188,6 +190,7 @@ impl Engine {
             self.report(Level::Info, None, "the control plane answers again");
         }
         self.barred = None;
+        self.beat.last_contact = Some(self.now);
         self.beat.retry.reset();
         self.beat.unanswered = None;
         if let Some(live) = &mut self.live {

@@ -16,7 +16,7 @@
 //! | `shipping` | the log, by offset |
 //! | `drain` | nothing new because a person said so, and its end |
 //! | `shutdown` | the agent's own drain, offline, exit |
-//! | `summary` | what it does now, in one sentence |
+//! | `status` | what it does now, for people |
 //!
 //! (Worker design, all of it; decisions, *In the first slice*.)
 
@@ -32,7 +32,7 @@ mod recovery;
 mod report;
 mod shipping;
 mod shutdown;
-mod summary;
+mod status;
 #[cfg(test)]
 mod tests;
 
@@ -109,6 +109,8 @@ pub struct Recovered {
     pub asks: Vec<Ask>,
     /// The inbox.
     pub records: Vec<Record>,
+    /// Whether a person at this machine drained it.
+    pub drained_here: bool,
 }
 
 /// Who waits for the outcome of an effect.
@@ -166,7 +168,7 @@ impl std::fmt::Debug for Engine {
 impl Engine {
     /// An agent that carries on from what is on disk. It acts from its first [`Input::Start`] on.
     pub fn new(config: Config, entropy: Box<dyn Entropy>, recovered: Recovered) -> Self {
-        let Recovered { session, asks, records } = recovered;
+        let Recovered { session, asks, records, drained_here } = recovered;
         let records: BTreeMap<_, _> =
             records.into_iter().map(|record| (record.id(), Held::recovered(record))).collect();
         // An ask whose offer is in the inbox was granted; only its removal from the file was not reached.
@@ -186,7 +188,7 @@ impl Engine {
             pull: Pull::default(),
             releases: BTreeMap::new(),
             records,
-            ordered: Ordered::default(),
+            ordered: Ordered::recovered(drained_here),
             shutdown: Shutdown::default(),
             barred: None,
             exited: false,
@@ -267,6 +269,7 @@ impl Engine {
                     held.log.grew(length);
                 }
             }
+            Input::DrainedHere(drain) => self.told_here(drain),
             Input::Signal(signal) => self.signal(signal),
         }
     }

@@ -117,6 +117,8 @@ pub enum Input {
         /// Framed bytes in it.
         length: u64,
     },
+    /// A person at this machine drains this worker, or resumes it; durable already.
+    DrainedHere(bool),
     /// A signal.
     Signal(Signal),
 }

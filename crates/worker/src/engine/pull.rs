@@ -204,7 +204,7 @@ impl Engine {
                     }
                 }
                 self.pull.settled |= sent.last && sent.leaving;
-                self.ordered.settled |= sent.last && self.ordered.is_draining();
+                self.ordered.settled |= sent.last && !sent.leaving && self.takes_nothing_new();
                 if !granted && now.since(sent.at) < PACE {
                     self.pull.retry.wait_until(sent.at.plus(PACE));
                 }

@@ -132,10 +132,16 @@ files! {
     Joining = "joining" by Agent: Replaced Removed;
     /// `place.json`.
     Place = "place" by Agent: Replaced;
+    /// `pause.json`.
+    Pause = "pause" by Agent: Replaced;
     /// A record of the inbox.
     Record = "record" by Agent: Published Updated Removed Quarantined;
     /// The directory of an attempt whose record is gone.
     Orphan = "orphan" by Agent: Quarantined;
+    /// A file in quarantine, which a person lets go.
+    Quarantined = "quarantined" by Agent: Removed;
+    /// The agent's socket, as a name.
+    AgentSocket = "agent_socket" by Agent: Removed;
     /// Recovery's side of the spawn barrier.
     Tombstone = "tombstone" by Agent: Latched;
     /// The launcher's word.
@@ -177,6 +183,8 @@ steps! {
     CONTROL_CONNECT = "control" "connect" by Agent, Machine;
     /// It is told a deadline or a stop.
     CONTROL_SEND = "control" "send" by Agent, Machine;
+    /// It listens to a person's questions.
+    STATUS_LISTEN = "status" "listen" by Agent, Machine;
     /// The agent executes its own binary again.
     AGENT_EXEC = "agent" "exec" by Agent, Itself;
 

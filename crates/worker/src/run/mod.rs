@@ -4,17 +4,18 @@
 //! (a launcher's answer, a look at an attempt). Every task ends with the driver. (Worker design; ARCHITECTURE, *worker*.)
 
 mod disk;
+mod faults;
 mod launchers;
 mod log_watch;
+mod prepare;
+mod questions;
 mod readiness;
 mod service_manager;
 mod signals;
 mod timer;
 pub(crate) mod users;
 
-use std::collections::{BTreeSet, HashMap};
-use std::os::fd::OwnedFd;
-use std::path::Path;
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -29,29 +30,22 @@ use tokio::sync::mpsc;
 use tokio::task::{AbortHandle, JoinSet};
 
 use crate::attempt_dir::{AttemptDir, LOG};
-use crate::cgroup::{Home, HomeError, Machine as CgroupMachine};
-use crate::client::{self, Client};
+use crate::client::Client;
 use crate::config::Config as WorkerConfig;
-use crate::detect;
-use crate::durable::DurableError;
+use crate::engine::Engine;
 use crate::engine::port::{Answer, Call, Effect, Exit, Input, Level, Moment, OpId, Outcome, Report, Signal};
-use crate::engine::{Config, Engine, Recovered};
-use crate::fault::around;
-use crate::fault::steps::CGROUP_HOME;
-use crate::identity::{self, Identity, MovedError};
-use crate::inbox::directory::Inbox;
 use crate::launcher::environment::UserEnvironment;
 use crate::launcher::spawn::LauncherProgram;
 use crate::launcher::{ControlConnection, LauncherState};
-use crate::orphans;
-use crate::pending_claims::PendingClaims;
-use crate::process_identity::boot_id;
-use crate::session_file::SessionFile;
-use crate::state::{StateError, StateFile};
-use crate::state_dir::{OwnError, StateDir, only_agent};
+use crate::state_dir::StateDir;
+use crate::status::Agent;
 use disk::{Disk, Write};
+use faults::Faults;
 use launchers::Surroundings;
 use log_watch::LogWatch;
+pub use prepare::RunError;
+use prepare::{Start, prepare};
+use questions::{Asked, Followers};
 use readiness::register;
 use service_manager::ServiceManager;
 use signals::{Signals, Unheeded};
@@ -75,86 +69,6 @@ pub struct Options {
     pub launcher: LauncherProgram,
     /// How long the service manager waits for a sign of life, where it does.
     pub watchdog: Option<Duration>,
-}
-
-/// A worker cannot start.
-#[derive(Debug, thiserror::Error)]
-pub enum RunError {
-    /// It never joined.
-    #[error(
-        "{0} holds no identity: this machine has not joined. Make a token on the control plane with `leasehold worker \
-         enroll --name NAME` and paste the line it prints"
-    )]
-    NoIdentity(String),
-    /// Jobs would run as root.
-    #[error(
-        "this worker was started as root, and so would its jobs be. Name the user they run as (--run-as USER), or say \
-         that root is meant: --allow-root, LEASEHOLD_WORKER_ALLOW_ROOT=1, or `join --allow-root`"
-    )]
-    Root,
-    /// Another process, or another place.
-    #[error(transparent)]
-    Own(#[from] OwnError),
-    /// Another machine, or a copy.
-    #[error(transparent)]
-    Moved(#[from] MovedError),
-    /// A file of the state directory cannot be read or written.
-    #[error(transparent)]
-    State(#[from] StateError),
-    /// A file without which nobody can tell who this worker is, is damaged or missing.
-    #[error(
-        "{0}. Without it the control plane cannot know this worker again. If a backup of this file is at hand, put it \
-         back; otherwise enroll the machine anew: `leasehold worker enroll --name NAME`, then `leasehold-worker join …` \
-         with a fresh state directory"
-    )]
-    Untrusted(StateError),
-    /// The capabilities are over a limit.
-    #[error("this machine cannot be described: {0}")]
-    Capabilities(String),
-    /// The configured place for control groups is none.
-    #[error(transparent)]
-    Cgroup(#[from] HomeError),
-    /// The identity cannot be used for TLS.
-    #[error("the identity cannot be used: {0}")]
-    Tls(String),
-    /// The operating system refused.
-    #[error("{0}")]
-    Io(#[from] std::io::Error),
-}
-
-impl From<DurableError> for RunError {
-    fn from(error: DurableError) -> Self {
-        Self::State(error.into())
-    }
-}
-
-impl RunError {
-    /// What a file says that holds who this worker is: a disk that fails is told apart from what is on it.
-    fn untrusted(error: StateError) -> Self {
-        if error.may_pass() { Self::State(error) } else { Self::Untrusted(error) }
-    }
-
-    /// The exit code of the process. A disk that fails may work again: a service manager is to try then, as it is not
-    /// where a person has to look.
-    pub fn code(&self) -> u8 {
-        match self {
-            Self::Root | Self::Cgroup(_) => 2,
-            Self::Capabilities(_) | Self::Io(_) => 1,
-            Self::Own(error) if error.may_pass() => 1,
-            Self::Moved(MovedError::State(error)) | Self::State(error) if error.may_pass() => 1,
-            _ => 24,
-        }
-    }
-}
-
-/// Everything a start needs, checked and owned.
-struct Start {
-    state: Arc<StateDir>,
-    inbox: Inbox,
-    client: Arc<Client>,
-    engine: Engine,
-    surroundings: Arc<Surroundings>,
-    _twin: OwnedFd,
 }
 
 /// Runs a worker until it is done. The caller has no other threads or children.
@@ -187,124 +101,6 @@ pub fn run(options: &Options, clock: &'static dyn Clock, entropy: impl Entropy +
     Ok(exit)
 }
 
-fn prepare(options: &Options, clock: &dyn Clock, entropy: impl Entropy + 'static) -> Result<Start, RunError> {
-    if !identity::exists(&options.config.state_dir) {
-        return Err(RunError::NoIdentity(options.config.state_dir.display().to_string()));
-    }
-    // Launchers and jobs have working directories of their own: every path they get is absolute.
-    let path = std::fs::canonicalize(&options.config.state_dir)?;
-    let state = StateDir::own(&path)?;
-    let mut identity = Identity::read(state.dir())
-        .map_err(RunError::untrusted)?
-        .ok_or_else(|| RunError::NoIdentity(options.config.state_dir.display().to_string()))?;
-    if let Some(server) = &options.config.server {
-        // Whoever answers there is believed by its certificate, not by its address.
-        identity.address.clone_from(server);
-    }
-    let root = rustix::process::geteuid().is_root();
-    let allow_root = options.config.allow_root || identity.allow_root;
-    if root && !allow_root && options.config.run_as.is_empty() {
-        return Err(RunError::Root);
-    }
-    if root && !options.config.run_as.is_empty() {
-        state.let_through()?;
-    }
-    let boot = boot_id()?;
-    identity::check_place(state.dir(), &identity, identity::machine_id().as_deref(), &boot)?;
-    let twin = only_agent(&identity)?;
-    let session = SessionFile::read(state.dir()).and_then(|session| {
-        session.ok_or_else(|| StateError::damaged(crate::session_file::FILE_NAME, "it is missing"))
-    });
-    let session = session.map_err(RunError::untrusted)?;
-    let inbox = Inbox::open(&path)?;
-    let (asks, fault) = PendingClaims::read_or_quarantine(state.dir(), inbox.quarantine())?;
-    if let Some(fault) = fault {
-        tracing::error!("{fault}: asking anew");
-    }
-    let records = read_inbox(&inbox)?;
-    let is_known = |attempt| records.iter().any(|record| record.attempt() == attempt);
-    for found in orphans::quarantine(state.attempts(), is_known, inbox.quarantine())? {
-        tracing::error!("{found}");
-    }
-    let home = find_home(&options.config, &identity, state.attempts())?;
-    let groups = home.as_ref().map(|home| home.features().clone()).unwrap_or_default();
-    let capabilities = detect::detect(&options.user.path, &path, groups, options.config.labels.clone(), clock)
-        .map_err(|errors| {
-            RunError::Capabilities(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
-        })?;
-    let cores = std::thread::available_parallelism().map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(256));
-    let config = Config {
-        worker: identity.worker.clone(),
-        boot: boot.clone(),
-        capabilities,
-        max_runs: options.config.slots.unwrap_or(cores).clamp(1, 256),
-        inbox_records: options.config.inbox_records.max(2 * usize::from(options.config.slots.unwrap_or(cores))),
-        drain_timeout: options.config.drain_timeout,
-        run_as: options.config.run_as.iter().cloned().collect::<BTreeSet<_>>(),
-        software: env!("CARGO_PKG_VERSION").to_owned(),
-        spell: client::spell,
-    };
-    let client = Client::new(&identity).map_err(|error| RunError::Tls(error.to_string()))?;
-    let default_user = if root && !allow_root { options.config.run_as.first().cloned() } else { None };
-    Ok(Start {
-        state: Arc::new(state),
-        inbox,
-        client: Arc::new(client),
-        engine: Engine::new(config, Box::new(entropy), Recovered { session, asks, records }),
-        surroundings: Arc::new(Surroundings {
-            program: options.launcher.clone(),
-            user: options.user.clone(),
-            worker: identity.worker,
-            boot,
-            default_user,
-            home,
-        }),
-        _twin: twin,
-    })
-}
-
-/// Where control groups are made, with what earlier lives left there removed.
-fn find_home(config: &WorkerConfig, identity: &Identity, attempts: &Path) -> Result<Option<Home>, RunError> {
-    let name = Home::name(&identity.trust_domain, &identity.worker);
-    let machine = match CgroupMachine::read() {
-        Ok(machine) => machine,
-        Err(error) => {
-            tracing::warn!("the control groups of this machine cannot be asked for: {error}");
-            return Ok(None);
-        }
-    };
-    let home = match around(CGROUP_HOME, || -> std::io::Result<_> { Ok(Home::find(&config.cgroup, &name, &machine)) }) {
-        Ok(found) => found?,
-        Err(error) => {
-            tracing::warn!("no control groups can be made: {error}");
-            None
-        }
-    };
-    if let Some(home) = &home {
-        let features: Vec<_> = home.features().iter().map(String::as_str).collect();
-        tracing::info!("control groups in {}: {}", home.directory().display(), features.join(", "));
-        home.sweep(|attempt| attempts.join(attempt.to_string()).exists());
-    } else {
-        tracing::info!("jobs get no control groups of their own");
-    }
-    Ok(home)
-}
-
-fn read_inbox(inbox: &Inbox) -> Result<Vec<crate::inbox::record::Record>, DurableError> {
-    let (mut records, mut after) = (Vec::new(), None);
-    loop {
-        let page = inbox.page(after.as_deref())?;
-        for fault in &page.quarantined {
-            tracing::error!("{fault}");
-        }
-        records.extend(page.records);
-        after = page.next;
-        if after.is_none() {
-            return Ok(records);
-        }
-    }
-}
-
 struct Driver {
     state: Arc<StateDir>,
     client: Arc<Client>,
@@ -317,6 +113,7 @@ struct Driver {
     calls: HashMap<OpId, AbortHandle>,
     controls: HashMap<AttemptId, Arc<AsyncFd<ControlConnection>>>,
     tasks: JoinSet<()>,
+    faults: Faults,
 }
 
 async fn drive(
@@ -326,7 +123,7 @@ async fn drive(
     drain: Millis,
     clock: &'static dyn Clock,
 ) -> Result<Exit, RunError> {
-    let Start { state, inbox, client, mut engine, surroundings, _twin } = start;
+    let Start { state, inbox, client, mut engine, surroundings, faults, _twin } = start;
     let (inputs, mut queue) = mpsc::channel(QUEUE);
     let mut driver = Driver {
         disk: Disk::start(Arc::clone(&state), inbox, inputs.clone())?,
@@ -340,7 +137,10 @@ async fn drive(
         calls: HashMap::new(),
         controls: HashMap::new(),
         tasks: JoinSet::new(),
+        faults,
     };
+    let mut asked = questions::listen(&driver.state)?;
+    let mut followers = Followers::default();
     let client = Arc::clone(&driver.client);
     driver.tasks.spawn(async move { client.close_idle_bulk().await });
     let mut input = Input::Start;
@@ -363,6 +163,7 @@ async fn drive(
         }
         manager.ready();
         manager.status(engine.summary());
+        followers.tell(engine.open(), || driver.status(&engine));
         // Finished tasks are forgotten; there is nothing to learn from them.
         while driver.tasks.try_join_next().is_some() {}
         input = loop {
@@ -370,6 +171,17 @@ async fn drive(
                 biased;
                 signal = signals.next() => break Input::Signal(signal),
                 () = manager.feed() => {}
+                Some(asked) = asked.recv() => match asked {
+                    Asked::Status(answer) => _ = answer.send(driver.status(&engine)),
+                    Asked::DrainedHere(drain, answer) => {
+                        // Until the next step nothing else is asked: the answer says what then holds.
+                        let mut agent = driver.status(&engine);
+                        agent.drained_here = drain;
+                        let _ = answer.send(agent);
+                        break Input::DrainedHere(drain);
+                    }
+                    Asked::Follow(follower) => followers.add(follower, driver.status(&engine)),
+                },
                 fired = driver.timer.fired() => {
                     fired?;
                     break Input::Timer;
@@ -440,7 +252,10 @@ impl Driver {
             }
             Effect::SendStop { attempt, reason } => self.stop(attempt, reason),
             Effect::SetTimer(at) => self.timer.set(at)?,
-            Effect::Report(report) => say(&report),
+            Effect::Report(report) => {
+                say(&report);
+                self.faults.remember(&report, self.clock.utc());
+            }
             Effect::Exit(exit) => return Ok(Some(exit)),
         }
         Ok(None)
@@ -452,6 +267,11 @@ impl Driver {
         if let (Some(home), true) = (&self.surroundings.home, idle) {
             home.leave();
         }
+    }
+
+    /// What a person is told.
+    fn status(&self, engine: &Engine) -> Agent {
+        Agent { pid: std::process::id(), faults: self.faults.list(), ..engine.status(self.clock.boot()) }
     }
 
     fn blocking(&mut self, work: impl FnOnce() -> Input + Send + 'static) {

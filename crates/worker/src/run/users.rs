@@ -18,6 +18,11 @@ pub(super) fn find(name: &str) -> std::io::Result<Option<User>> {
     Ok(parse(name, &passwd, &group))
 }
 
+/// Whether the machine has this user.
+pub(crate) fn exists(name: &str) -> std::io::Result<bool> {
+    find(name).map(|found| found.is_some())
+}
+
 /// The name of the user with this id; `None` where the machine's file has none.
 pub(crate) fn name_of(uid: u32) -> Option<String> {
     name_in(uid, &std::fs::read_to_string("/etc/passwd").ok()?)

@@ -360,8 +360,14 @@ fn a_drain_and_its_end_in_any_weather_start_nothing_twice() {
                 world.check();
                 world.now > until
             });
-            world.control.drain(drain);
+            if world.dice.percent(50) {
+                world.control.drain(drain);
+            } else {
+                world.drain_here(drain);
+            }
         }
+        world.control.drain(false);
+        world.drain_here(false);
         world.weather = CALM;
         world.start_agent();
         world.run_until("every run ended, or is held as lost", |world| {
@@ -384,4 +390,34 @@ fn a_drained_worker_that_is_told_to_go_leaves_as_any_other() {
     world.run_until("gone", |world| !world.exits.is_empty());
     assert_eq!(world.exits, [Exit::Done]);
     assert!(world.is_clean());
+}
+
+#[test]
+fn a_drain_at_the_machine_outlives_the_agent_and_an_operators_word_does_not_end_it() {
+    let mut world = World::new(9, CALM);
+    world.longest_job = 600_000;
+    world.start_agent();
+    world.submit_in(0);
+    world.run_until("it runs", |world| world.spawns.len() == 1);
+    world.drain_here(true);
+    world.run_until("it is heard", |world| world.control.said() == (0, false));
+    for n in 0..3 {
+        world.submit_in(n * 1000);
+    }
+    world.control.drain(true);
+    world.run_until("the operator is obeyed, too", |world| world.control.said() == (0, true));
+    world.signal(Signal::LeaveRunning);
+    world.run_until("gone", |world| !world.exits.is_empty());
+    world.start_agent();
+    world.control.drain(false);
+    let later = world.now + 120_000;
+    world.run_until("two minutes", |world| world.now > later);
+    assert_eq!(world.control.said(), (0, false), "drained here, and by nobody else");
+    assert_eq!(world.spawns.len(), 1, "nothing new\n{}", world.story());
+
+    world.drain_here(false);
+    world.run_until("the rest", all_ended);
+    world.run_until("clean", World::is_clean);
+    assert_eq!(world.spawns.len(), 4);
+    world.check();
 }

@@ -110,6 +110,8 @@ pub(super) struct Disk {
     pub(super) asks: Vec<Ask>,
     pub(super) records: BTreeMap<OfferId, Record>,
     pub(super) directories: BTreeMap<AttemptId, Directory>,
+    /// Whether a person at the machine drained it.
+    pub(super) drained_here: bool,
     pub(super) writes: usize,
 }
 
@@ -276,7 +278,14 @@ impl World {
             now: 1_000_000,
             serial: 0,
             queue: BTreeMap::new(),
-            disk: Disk { session, asks: Vec::new(), records: BTreeMap::new(), directories: BTreeMap::new(), writes: 0 },
+            disk: Disk {
+                session,
+                asks: Vec::new(),
+                records: BTreeMap::new(),
+                directories: BTreeMap::new(),
+                drained_here: false,
+                writes: 0,
+            },
             control,
             engine: None,
             life: 0,
@@ -321,6 +330,12 @@ impl World {
 
     pub(super) fn signal(&mut self, signal: Signal) {
         self.feed(Input::Signal(signal));
+    }
+
+    /// A person at this machine drains it, or resumes it: on disk first.
+    pub(super) fn drain_here(&mut self, drain: bool) {
+        self.disk.drained_here = drain;
+        self.feed(Input::DrainedHere(drain));
     }
 
     fn boot_name(&self) -> String {
@@ -407,6 +422,7 @@ impl World {
             session: self.disk.session.clone(),
             asks: self.disk.asks.clone(),
             records: self.disk.records.values().cloned().collect(),
+            drained_here: self.disk.drained_here,
         };
         let entropy = chance(self.seed.wrapping_add(self.life));
         self.trace.push(format!("{} start of life {}", self.now, self.life));
