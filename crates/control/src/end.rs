@@ -1,6 +1,6 @@
 //! An attempt ends: the worker's word, under its lease or after it. Decided by [`leasehold_core::end::end`].
 
-use leasehold_core::attempt::{Callback, LogPin, RunningCall, Usage};
+use leasehold_core::attempt::{Callback, Left, LogPin, RunningCall, Usage};
 use leasehold_core::crypto::Digest;
 use leasehold_core::end::{EndCall, Ended, Ending};
 use leasehold_core::lease::LeaseFence;
@@ -25,6 +25,8 @@ pub struct End {
     pub log: Option<LogPin>,
     /// What it used up.
     pub usage: Option<Usage>,
+    /// What the kernel would not let go when the launcher stopped it.
+    pub left: Option<Left>,
     /// Digest of the body, to tell repeats apart.
     pub body: Digest,
 }
@@ -32,9 +34,9 @@ pub struct End {
 impl ControlPlane {
     /// The attempt ended. The answer settles the worker's record, whether or not this call changed anything.
     pub async fn end(&self, worker: &WorkerPrincipal, session: SessionRef, end: End) -> WorkerResult<Ended> {
-        let End { lease, ending, callback, running, log, usage, body } = end;
+        let End { lease, ending, callback, running, log, usage, left, body } = end;
         let attempt = lease.attempt;
-        let call = EndCall { session: worker.fence(session), lease, ending, callback, running, log, usage, body };
+        let call = EndCall { session: worker.fence(session), lease, ending, callback, running, log, usage, left, body };
         let ended = settle(self.store().end(call).await)?;
         self.hints().changed(&Topic::Attempt(attempt));
         self.slot_is_free(worker);

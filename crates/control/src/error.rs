@@ -6,6 +6,7 @@
 use leasehold_core::cancel::CancelRefused;
 use leasehold_core::id::RunId;
 use leasehold_core::refusal::Refusal;
+use leasehold_core::resolve::ResolveRefused;
 use leasehold_store::outcome::{Outcome, StoreError};
 use leasehold_store::port::Unmet;
 
@@ -89,6 +90,9 @@ pub enum Denied {
     /// A cancel that cannot be.
     #[error(transparent)]
     Cancel(#[from] CancelRefused),
+    /// A word on a lost run that changes nothing.
+    #[error(transparent)]
+    Resolve(#[from] ResolveRefused),
 }
 
 fn join(ids: &[RunId]) -> String {
@@ -112,6 +116,7 @@ impl Denied {
             },
             Unmet::KeyReused => Self::KeyReused,
             Unmet::Cancel(refused) => Self::Cancel(*refused),
+            Unmet::Resolve(refused) => Self::Resolve(*refused),
         }
     }
 }

@@ -1,9 +1,11 @@
-//! Why a run is still pending, per worker, on demand. Decided by [`leasehold_core::placement::explain`].
+//! Why a run is still pending, per worker, and what is open about a lost one, on demand. Decided by
+//! [`leasehold_core::placement::explain`] and [`leasehold_core::lost::question`].
 
 use std::collections::BTreeSet;
 
 use leasehold_core::id::{RunId, WorkerId};
 use leasehold_core::limits;
+use leasehold_core::lost::{Question, question};
 use leasehold_core::placement::{Availability, Explanation, WorkerFacts, explain};
 use leasehold_core::run::RunState;
 use leasehold_core::worker::WorkerState;
@@ -25,6 +27,8 @@ pub struct RunExplanation {
     pub explanation: Option<Explanation>,
     /// Whether there are more workers than were looked at.
     pub truncated: bool,
+    /// What is open about it, while it is lost.
+    pub question: Option<Question>,
 }
 
 impl ControlPlane {
@@ -32,7 +36,8 @@ impl ControlPlane {
     pub async fn explain(&self, run: RunId) -> OperatorResult<RunExplanation> {
         let mut facts = self.facts(run, None).await?;
         if facts.view.run.state != RunState::Pending {
-            return Ok(RunExplanation { run: facts.view, explanation: None, truncated: false });
+            let question = question(&facts.view.run, &facts.view.attempts, &facts.view.revision);
+            return Ok(RunExplanation { run: facts.view, explanation: None, truncated: false, question });
         }
         let mut workers = Vec::new();
         let truncated = loop {
@@ -48,7 +53,7 @@ impl ControlPlane {
             facts = self.facts(run, last).await?;
         };
         let explanation = explain(facts.view.revision.placement(), None, &workers);
-        Ok(RunExplanation { run: facts.view, explanation: Some(explanation), truncated })
+        Ok(RunExplanation { run: facts.view, explanation: Some(explanation), truncated, question: None })
     }
 
     async fn facts(&self, run: RunId, after: Option<WorkerId>) -> OperatorResult<RunFacts> {

@@ -290,6 +290,7 @@ impl Agent<'_> {
                 finished: true,
             }),
             usage: None,
+            left: None,
             body: Digest::of(Domain::Body, &[code]),
         }
     }

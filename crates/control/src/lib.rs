@@ -25,6 +25,7 @@ pub mod principal;
 pub mod pull;
 pub mod query;
 mod recover;
+pub mod resolve;
 pub mod seal;
 pub mod sessions;
 pub mod watch;

@@ -103,6 +103,10 @@ impl Round {
         for run in &scanned.runs {
             plane.hints().changed(&Topic::Run(*run));
         }
+        for worker in &scanned.workers {
+            // A slot is free again, or an open pull has a stop to tell of.
+            plane.hints().changed(&Topic::Worker(worker.clone()));
+        }
         self.changed |= !scanned.runs.is_empty();
         if let Some(next) = scanned.next {
             self.next = Some(self.next.map_or(next, |earlier| earlier.min(next)));

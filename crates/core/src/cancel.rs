@@ -31,7 +31,7 @@ pub enum CancelRefused {
     #[error("the run has already ended as {0}")]
     AlreadyEnded(RunState),
     /// Contact is lost: there is nothing to cancel, only a question to close.
-    #[error("the run is lost: wait for evidence, or retry, mark-failed or mark-succeeded it")]
+    #[error("the run is lost: there is nothing to cancel, only a question to close")]
     Lost,
 }
 
@@ -49,9 +49,10 @@ pub fn cancel(
         state if state.is_terminal() => return Err(CancelRefused::AlreadyEnded(state)),
         _ => {}
     }
-    if run.intent.is_some() {
+    if run.intent.as_ref().is_some_and(|intent| intent.reason == StopIntentReason::Cancel) {
         return Ok((Cancel::AlreadyRequested, Change::default()));
     }
+    // A timeout on its way ends the attempt, and its policy may want another: a person's wish ends the run.
     let intent = StopIntent {
         reason: StopIntentReason::Cancel,
         by: actor.to_string(),
@@ -93,8 +94,7 @@ pub struct StopDirective {
 /// What the holder of `attempt`'s lease is told about it.
 pub fn directive(run: &Run, attempt: &Attempt) -> Option<StopDirective> {
     let intent = run.intent.as_ref()?;
-    let told = matches!(attempt.state, AttemptState::Claimed | AttemptState::Starting | AttemptState::Running);
-    told.then_some(StopDirective { attempt: attempt.id, reason: intent.reason })
+    attempt.state.is_live().then_some(StopDirective { attempt: attempt.id, reason: intent.reason })
 }
 
 /// The control plane's backstop: the attempt's time is up, so its run is to stop. The launcher keeps the limit itself.

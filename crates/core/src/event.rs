@@ -39,6 +39,12 @@ names! {
         TimeoutReached = "timeout.reached",
         /// The process had ended by itself although a stop was on its way.
         StopOvertaken = "stop.overtaken",
+        /// What the kernel would not let go when the attempt was stopped.
+        CancelIncomplete = "cancel.incomplete",
+        /// What the kernel would not let go is gone after all.
+        CancelCompleted = "cancel.completed",
+        /// A person said what is to become of a lost run.
+        ResolveRequested = "resolve.requested",
         /// The run waits for its next attempt.
         RunRetryWait = "run.retry_wait",
         /// The next attempt may be claimed.

@@ -34,7 +34,7 @@ pub fn expire(run: &Run, attempt: &Attempt, lease: &Lease, policy: &Policy, now:
             Some(change)
         }
         AttemptState::Starting | AttemptState::Running => {
-            let mut change = lose(run, attempt, policy, EvidenceKind::LeaseExpired, now);
+            let mut change = lose(run, attempt, policy, EvidenceKind::LeaseExpired, &Actor::System, now);
             change.lease = Some(Lease { state: LeaseState::Expired, ..lease.clone() });
             Some(change)
         }

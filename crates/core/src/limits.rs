@@ -35,7 +35,7 @@ pub const HEADER_LIST: usize = 8 * KIB;
 
 // What people say.
 
-/// A person's words about what they do: why a run is cancelled, why a worker is drained.
+/// A person's words about what they do: why a run is cancelled or resolved, why a worker is drained.
 pub const WHY_BYTES: usize = 512;
 
 // Calls.
@@ -91,6 +91,8 @@ pub const PLACEMENT_PREFERENCE: Millis = Millis::new(250);
 pub const SLOTS: u32 = 256;
 /// Retries of the machinery (never spawned, lost) per run, apart from the revision's own policy.
 pub const MACHINERY_RETRIES: u32 = 3;
+/// Processes that an `end` names of those the kernel would not let go; more are only counted.
+pub const LEFT_PIDS: usize = 16;
 /// The longest back-off of a worker after `overloaded` or a broken connection.
 pub const BACKOFF_MAX: Millis = Millis::from_secs(60);
 /// How long a worker's drain may take unless configured.

@@ -33,8 +33,9 @@ pub enum Next {
     End,
 }
 
-/// Decides what follows an attempt that ended for `cause`. A run that is to stop is never retried; the control plane's own
-/// record that the time is up (the backstop) is no more than the launcher's, and leaves the policy for timeouts in force.
+/// Decides what follows an attempt that ended for `cause`. A cancelled run is never retried. The control plane's own record
+/// that the time is up (the backstop) is no more than the launcher's: how the process really ended is what the policy is
+/// asked about. Of an end that nobody saw, either wish decides.
 pub fn after(run: &Run, policy: &Policy, cause: Cause) -> Next {
     let machinery_left = run.machinery_failures < limits::MACHINERY_RETRIES;
     let attempts_left = run.failures.saturating_add(1) < policy.max_attempts;
@@ -42,7 +43,7 @@ pub fn after(run: &Run, policy: &Policy, cause: Cause) -> Next {
     let cancelled = run.intent.as_ref().is_some_and(|intent| intent.reason == StopIntentReason::Cancel);
     let wait = Next::Retry(backoff(run, policy));
     match cause {
-        Cause::Failed if policy.retry_failed && attempts_left && !stopping => wait,
+        Cause::Failed if policy.retry_failed && attempts_left && !cancelled => wait,
         Cause::TimedOut if policy.retry_timed_out && attempts_left && !cancelled => wait,
         Cause::NeverSpawned if machinery_left && !stopping => wait,
         Cause::Lost => match policy.on_lost {

@@ -187,6 +187,8 @@ pub struct Policy {
     pub retry_timed_out: bool,
     /// What becomes of a lost run.
     pub on_lost: OnLost,
+    /// Whether a lost run keeps its places until its question is closed.
+    pub mutex: bool,
     /// The first wait before a retry.
     pub backoff_initial: Millis,
     /// The longest wait before a retry.

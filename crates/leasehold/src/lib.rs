@@ -19,6 +19,7 @@ mod local_worker;
 mod log_words;
 mod logging;
 mod output;
+mod question;
 mod reference;
 mod run_page;
 mod run_request;

@@ -2,7 +2,8 @@
 
 use std::io::{self, Write};
 
-use leasehold_core::attempt::LimitMeans;
+use leasehold_core::attempt::{LimitMeans, Resolution};
+use leasehold_core::lost;
 use leasehold_core::run::RunState;
 use leasehold_wire::api::run::{AttemptDetail, Outcome, OutcomeKind, RunDetail};
 
@@ -39,7 +40,10 @@ pub(crate) fn words(outcome: &Outcome) -> String {
         },
         OutcomeKind::NeverSpawned => "nothing was started: the worker closed the way first".to_owned(),
         OutcomeKind::NotStarted => format!("stopped before it started ({reason})"),
-        OutcomeKind::Lost => format!("nobody saw its end ({})", outcome.evidence.as_deref().unwrap_or("no evidence")),
+        OutcomeKind::Lost => {
+            let evidence = outcome.evidence.as_deref().unwrap_or("no evidence");
+            format!("nobody saw its end: {}", evidence_in_words(evidence))
+        }
         OutcomeKind::Superseded => "superseded by late evidence of another attempt".to_owned(),
         OutcomeKind::Other => "an end that this version does not know".to_owned(),
     }
@@ -52,6 +56,11 @@ const fn kept_in_words(means: LimitMeans) -> &'static str {
         LimitMeans::Rlimit => "kept as well as its worker could, by an rlimit (best_effort)",
         LimitMeans::None => "not kept: its worker cannot (best_effort)",
     }
+}
+
+/// A kind of evidence in words; one that this version does not know, by its name.
+fn evidence_in_words(name: &str) -> String {
+    name.parse().map_or_else(|_| name.to_owned(), |kind| lost::meaning(kind).to_owned())
 }
 
 /// Writes the page of a run.
@@ -110,8 +119,19 @@ fn write_attempt(out: &mut dyn Write, attempt: &AttemptDetail, times: TimeArgs) 
     if let Some(outcome) = &attempt.outcome {
         line("Outcome", &words(outcome))?;
     }
+    let told = attempt.outcome.as_ref().and_then(|outcome| outcome.evidence.as_ref());
+    for kind in attempt.evidence.iter().filter(|kind| Some(*kind) != told) {
+        line("Evidence", &evidence_in_words(kind))?;
+    }
+    if let Some(left) = &attempt.cancel_incomplete {
+        let pids: Vec<_> = left.pids.iter().map(ToString::to_string).collect();
+        line("Left", &format!("{} processes could not be killed: {}", left.count, pids.join(", ")))?;
+    }
     if attempt.may_live {
-        line("Warning", "something that it started may still live on its machine")?;
+        line("Warning", "something that it started may still live on its machine, and keeps its places")?;
+    }
+    if attempt.resolution != Resolution::None {
+        line("Resolution", &resolution_in_words(attempt, times))?;
     }
     if let Some(usage) = &attempt.usage {
         let killed = if usage.oom_killed { ", killed for lack of memory" } else { "" };
@@ -128,6 +148,20 @@ fn write_attempt(out: &mut dyn Write, attempt: &AttemptDetail, times: TimeArgs) 
         }
     }
     line("Log", &log_words::line(&attempt.log))
+}
+
+/// What closed the question of a lost attempt.
+fn resolution_in_words(attempt: &AttemptDetail, times: TimeArgs) -> String {
+    let said = attempt.word.as_ref().map(|word| {
+        let why = word.why.as_ref().map(|why| format!(": {why}")).unwrap_or_default();
+        format!("{} by {} at {}{why}", word.verb, word.by, times.show(word.at.0))
+    });
+    match (attempt.resolution, said) {
+        (Resolution::Person, Some(said)) => format!("person ({said})"),
+        // A receipt that came before anybody took the attempt that a person wanted.
+        (resolution, Some(said)) => format!("{resolution}, after {said}"),
+        (resolution, None) => resolution.to_string(),
+    }
 }
 
 #[cfg(test)]

@@ -72,15 +72,15 @@ pub(crate) struct RunRequest {
 }
 
 impl RunRequest {
-    /// The revision that these flags and the specification make.
-    pub(crate) fn revision(&self) -> anyhow::Result<Revision> {
-        if self.spec.is_none() && self.command.is_empty() {
+    /// The revision that these flags make, on top of the specification or of the revision of an earlier run.
+    pub(crate) fn revision(&self, earlier: Option<&Value>) -> anyhow::Result<Revision> {
+        if self.spec.is_none() && earlier.is_none() && self.command.is_empty() {
             let text = "nothing to run: write the command after `--`, such as `leasehold run -- make test`, or name a \
-                        specification with --spec FILE";
+                        specification with --spec FILE, or an earlier run with --again RUN";
             return Err(UsageError(text.to_owned()).into());
         }
         let spec = self.spec.as_deref().map(Spec::read).transpose()?;
-        let mut draft = Draft::of(spec.as_ref())?;
+        let mut draft = Draft::of(spec.as_ref().map(Spec::value).or(earlier))?;
         self.apply(&mut draft)?;
         match Revision::from_value(&Value::Map(draft.root)) {
             Ok(revision) => Ok(revision),
@@ -162,8 +162,8 @@ struct Draft {
 }
 
 impl Draft {
-    fn of(spec: Option<&Spec>) -> anyhow::Result<Self> {
-        let root = match spec.map(Spec::value) {
+    fn of(base: Option<&Value>) -> anyhow::Result<Self> {
+        let root = match base {
             None => BTreeMap::new(),
             Some(Value::Map(root)) => root.clone(),
             Some(other) => return Err(UsageError(format!("a specification is a table, not {}", other.kind())).into()),
@@ -240,7 +240,7 @@ mod tests {
             priority: Some(-7),
             ..RunRequest::default()
         };
-        let revision = request.revision().unwrap();
+        let revision = request.revision(None).unwrap();
         assert_eq!(revision.command().program, Program::Argv(command(&["echo", "hi"])));
         assert_eq!(revision.command().working_dir.as_deref(), Some("/a"));
         assert_eq!(revision.public_variables()["A"], "1");
@@ -253,6 +253,18 @@ mod tests {
     }
 
     #[test]
+    fn an_earlier_run_is_asked_for_again_as_it_was_or_with_flags_on_top() {
+        let (_file, path) =
+            spec("name = 'nightly'\n[command]\nargv = ['true']\n[limits]\ntimeout = '1m'\nlog_mib = 7\n");
+        let first = RunRequest { spec: Some(path), ..RunRequest::default() }.revision(None).unwrap();
+        let earlier = first.to_value();
+        assert_eq!(RunRequest::default().revision(Some(&earlier)).unwrap().digest(), first.digest());
+        let longer = RunRequest { timeout: Some(Millis::from_secs(120)), ..RunRequest::default() };
+        let longer = longer.revision(Some(&earlier)).unwrap();
+        assert_eq!((longer.limits().timeout, longer.limits().log_mib), (Some(Millis::from_secs(120)), 7));
+    }
+
+    #[test]
     fn mistakes_name_the_flag_or_the_place_in_the_file() {
         let (_file, path) = spec("[command]\nargv = ['true']\n[limits]\ngrace = 'soon'\n");
         let request = RunRequest {
@@ -261,7 +273,7 @@ mod tests {
             on_lost: Some("explode".to_owned()),
             ..RunRequest::default()
         };
-        let told = request.revision().unwrap_err().to_string();
+        let told = request.revision(None).unwrap_err().to_string();
         assert!(told.contains("--cwd: "), "{told}");
         assert!(told.contains("--on-lost: "), "{told}");
         assert!(told.contains(":4:1: "), "{told}");
@@ -275,10 +287,10 @@ mod tests {
             RunRequest { env: vec!["JUST_A_NAME".to_owned()], ..RunRequest::default() },
         ] {
             let request = RunRequest { command: command(&["true"]), ..request };
-            let error = request.revision().unwrap_err();
+            let error = request.revision(None).unwrap_err();
             assert!(error.is::<UsageError>(), "{error}");
         }
-        let nothing = RunRequest::default().revision().unwrap_err().to_string();
+        let nothing = RunRequest::default().revision(None).unwrap_err().to_string();
         assert!(nothing.contains("`--`"), "{nothing}");
     }
 }

@@ -5,11 +5,12 @@ use std::collections::BTreeMap;
 use leasehold_core::actor::{Actor, Origin};
 use leasehold_core::attempt::RunningCall;
 use leasehold_core::claim::{Ask, ReleaseReason};
-use leasehold_core::counter::{EventSequence, LeaseVersion, SessionVersion};
+use leasehold_core::counter::{AttemptNumber, EventSequence, LeaseVersion, SessionVersion};
 use leasehold_core::crypto::Digest;
 use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, TrustDomain, WorkerId};
 use leasehold_core::lease::LeaseFence;
 use leasehold_core::registration::{Cadence, Registration};
+use leasehold_core::resolve::Verb;
 use leasehold_core::revision::Revision;
 use leasehold_core::role::Role;
 use leasehold_core::run::RunState;
@@ -215,6 +216,21 @@ pub struct DrainWorker {
     pub worker: WorkerId,
     /// The person's words.
     pub why: Option<String>,
+}
+
+/// A person says what is to become of a lost run.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ResolveRun {
+    /// Who.
+    pub actor: Actor,
+    /// Which run.
+    pub run: RunId,
+    /// What they say.
+    pub verb: Verb,
+    /// The person's words.
+    pub why: Option<String>,
+    /// The attempt that they say it about; none: the run's latest, whichever that is by then.
+    pub attempt: Option<AttemptNumber>,
 }
 
 /// Which runs to list; newest first.

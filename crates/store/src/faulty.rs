@@ -16,12 +16,14 @@ use leasehold_core::event::Event;
 use leasehold_core::id::{AttemptId, RunId, WorkerId};
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::refusal::Refusal;
+use leasehold_core::resolve::Resolve;
 use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::time::Now;
 
 use crate::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
-    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
+    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter,
+    SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
@@ -257,6 +259,10 @@ impl Store for Faulty {
 
     async fn cancel_run(&self, call: CancelRun) -> Stored<(Cancel, RunView), Unmet> {
         self.changing(self.inner.cancel_run(call)).await
+    }
+
+    async fn resolve_run(&self, call: ResolveRun) -> Stored<(Resolve, RunView), Unmet> {
+        self.changing(self.inner.resolve_run(call)).await
     }
 
     async fn run(&self, run: RunId) -> Result<Option<RunView>, StoreError> {

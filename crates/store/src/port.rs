@@ -15,12 +15,14 @@ use leasehold_core::event::Event;
 use leasehold_core::id::{AttemptId, RunId, WorkerId};
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::refusal::Refusal;
+use leasehold_core::resolve::{Resolve, ResolveRefused};
 use leasehold_core::session::SessionProjection;
 use leasehold_core::time::Now;
 
 use crate::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
-    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
+    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter,
+    SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
@@ -45,6 +47,9 @@ pub enum Unmet {
     /// A cancel that cannot be.
     #[error(transparent)]
     Cancel(#[from] CancelRefused),
+    /// A word on a lost run that changes nothing.
+    #[error(transparent)]
+    Resolve(#[from] ResolveRefused),
 }
 
 /// Why a claim did not happen.
@@ -137,6 +142,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// A person's wish that a run stop. See [`leasehold_core::cancel::cancel`]. Answers the run as it is then, too.
     async fn cancel_run(&self, call: CancelRun) -> Stored<(Cancel, RunView), Unmet>;
+
+    /// A person's word on a lost run. See [`leasehold_core::resolve::resolve`]. Answers the run as it is then, too. `wait`
+    /// changes no record, and each one is noted.
+    async fn resolve_run(&self, call: ResolveRun) -> Stored<(Resolve, RunView), Unmet>;
 
     /// One run with everything a page shows.
     async fn run(&self, run: RunId) -> Result<Option<RunView>, StoreError>;

@@ -1,6 +1,6 @@
 //! What the port answers: records as they are, never what may act on them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::attempt::Attempt;
 use leasehold_core::claim::Refused;
@@ -205,6 +205,8 @@ pub struct LogPage {
 pub struct Scanned {
     /// The runs that changed.
     pub runs: Vec<RunId>,
+    /// The workers that have something new to be told, or another free slot.
+    pub workers: BTreeSet<WorkerId>,
     /// Whether the page was full: scan again at once.
     pub more: bool,
     /// How long until the next thing can be due, if anything waits.

@@ -7,8 +7,8 @@ use std::path::PathBuf;
 
 use leasehold_core::actor::Actor;
 use leasehold_core::attempt::{
-    Attempt, AttemptState, Callback, EvidenceKind, ExitStatus, Handle, LimitMeans, LimitsKept, LogPin, Outcome,
-    RejectReason, StopReason, Usage,
+    Attempt, AttemptState, Callback, EvidenceKind, ExitStatus, Handle, Left, LimitMeans, LimitsKept, LogPin, Outcome,
+    RejectReason, Resolution, StopReason, Usage,
 };
 use leasehold_core::cancel::Cancel;
 use leasehold_core::capability::{Capabilities, Claimed};
@@ -21,7 +21,9 @@ use leasehold_core::frame::{Body, Cut, CutReason, Frame, Stream};
 use leasehold_core::join::JoinToken;
 use leasehold_core::limits;
 use leasehold_core::log::LogState;
+use leasehold_core::lost::question;
 use leasehold_core::placement::{Availability, WorkerFacts, explain};
+use leasehold_core::resolve::{Resolve, Verb, Word};
 use leasehold_core::revision::Revision;
 use leasehold_core::run::{Closing, OnLost, Run, RunState, StopIntent, StopIntentReason};
 use leasehold_core::session::{Session, SessionState};
@@ -37,6 +39,7 @@ use leasehold_wire::api::explanation::{Explanation, RunExplanation};
 use leasehold_wire::api::log::{AttemptBegins, End, LogEvent, Output, OutputStream, Position};
 use leasehold_wire::api::page::Page;
 use leasehold_wire::api::problem::{Problem, ProblemCode};
+use leasehold_wire::api::resolve::{ResolveAnswer, ResolveRun};
 use leasehold_wire::api::run::{AttemptDetail, Log, OutcomeKind, RunDetail, RunItem};
 use leasehold_wire::api::secret::SecretText;
 use leasehold_wire::api::submit::SubmitRun;
@@ -178,7 +181,37 @@ fn explanation() -> RunExplanation {
         refused_for: None,
     };
     let core = explain(revision.placement(), None, &[facts]);
-    RunExplanation { run_id: id(3), state: RunState::Pending, explanation: Some(Explanation::new(&core, false)) }
+    let explanation = Some(Explanation::new(&core, false));
+    RunExplanation { run_id: id(3), state: RunState::Pending, explanation, question: None }
+}
+
+/// A run whose attempt was lost, with everything that can be known of it.
+fn lost() -> (Run, Attempt) {
+    let mut attempt = attempt();
+    attempt.state = AttemptState::Lost;
+    attempt.outcome = Some(Outcome::Lost(EvidenceKind::LeaseExpired));
+    attempt.evidence = [EvidenceKind::LeaseExpired, EvidenceKind::LauncherKilledMayLive].into();
+    attempt.may_live = true;
+    attempt.left = Some(Left { count: 2, pids: vec![77, 78] });
+    attempt.usage = None;
+    (Run { state: RunState::Lost, intent: None, closing: None, ..run() }, attempt)
+}
+
+fn open_question() -> RunExplanation {
+    let (run, attempt) = lost();
+    let found = question(&run, &[attempt], &revision()).unwrap();
+    RunExplanation { run_id: run.id, state: run.state, explanation: None, question: Some((&found).into()) }
+}
+
+fn resolved() -> ResolveAnswer {
+    let (run, mut attempt) = lost();
+    attempt.resolution = Resolution::Person;
+    let why = Some("the report is there".to_owned());
+    attempt.word = Some(Word { verb: Verb::MarkSucceeded, by: "token:ci".to_owned(), why, at: AT });
+    let closing = Closing { outcome: Outcome::Lost(EvidenceKind::LeaseExpired), unobserved: true, at: AT };
+    let run = Run { state: RunState::Succeeded, closing: Some(closing), ..run };
+    let run = RunDetail::new(&run, "sh -c".to_owned(), &[attempt], &revision(), &BTreeMap::new());
+    ResolveAnswer { outcome: Resolve::Closed.into(), run }
 }
 
 fn enrollment() -> EnrollmentAnswer {
@@ -244,7 +277,9 @@ fn goldens() -> Vec<Golden> {
         golden("run-detail", &detail()),
         golden("run-events", &Page { items: vec![event()], next: None }),
         golden("run-explanation", &explanation()),
+        golden("run-explanation-lost", &open_question()),
         golden("cancel-answer", &cancelled),
+        golden("resolve-answer", &resolved()),
         golden("worker-list", &Page { items: vec![worker_item], next: None }),
         golden("worker-detail", &worker_detail()),
         golden("drain-answer", &DrainAnswer { changed: true, worker: worker_detail() }),
@@ -337,6 +372,33 @@ fn requests_refuse_what_they_do_not_know() {
     let drain = DrainWorker { why: Some("new disk".to_owned()) };
     assert_eq!(DrainWorker::parse(&drain.to_body()), Ok(drain));
     assert_eq!(DrainWorker::parse(b""), Ok(DrainWorker::default()));
+}
+
+#[test]
+fn a_word_on_a_lost_run_is_read_strictly() {
+    let said = ResolveRun {
+        verb: Verb::MarkFailed,
+        why: Some("it burned down".to_owned()),
+        attempt: Some(AttemptNumber::FIRST.next()),
+    };
+    assert_eq!(ResolveRun::parse(&said.to_body()), Ok(said));
+    let short = ResolveRun { verb: Verb::Wait, why: None, attempt: None };
+    assert_eq!(ResolveRun::parse(&short.to_body()), Ok(short));
+    let long = format!("{{\"verb\":\"wait\",\"why\":\"{}\"}}", "x".repeat(limits::WHY_BYTES + 1));
+    for (body, code) in [
+        ("", ProblemCode::InvalidRequest),
+        ("{}", ProblemCode::InvalidRequest),
+        (r#"{"verb":"mark-succeded"}"#, ProblemCode::InvalidRequest),
+        (r#"{"verb":"retry","attempt":0}"#, ProblemCode::LimitExceeded),
+        (r#"{"verb":"retry","attempt":"1"}"#, ProblemCode::InvalidRequest),
+        (r#"{"verb":"retry","force":true}"#, ProblemCode::UnknownField),
+        (long.as_str(), ProblemCode::LimitExceeded),
+    ] {
+        let problem = Problem::of_shape(&ResolveRun::parse(body.as_bytes()).unwrap_err());
+        assert_eq!(problem.code, code, "{body}");
+    }
+    let nearest = Problem::of_shape(&ResolveRun::parse(br#"{"verb":"mark-succeded"}"#).unwrap_err());
+    assert_eq!(nearest.errors[0].nearest.as_deref(), Some("mark-succeeded"));
 }
 
 #[test]

@@ -1,17 +1,23 @@
 //! An attempt: one try at a run, started at most once.
 //!
 //! Its states and their one table, what it is made of, and, in [`activation`], the acknowledgements that move it. A
-//! terminal attempt never changes but for its resolution. (Protocol, *Attempts*; ADR-0012 §3.)
+//! terminal attempt never changes but for its resolution and for what becomes known of it. (Protocol, *Attempts*; ADR-0012
+//! §3.)
 
 mod activation;
+mod evidence;
 
 pub use activation::{Held, RunningCall, Starting, StartingAnswer, running, starting, stop_unstarted};
 pub(crate) use activation::{run_started, started};
+pub use evidence::{EvidenceKind, Left};
+
+use std::collections::BTreeSet;
 
 use crate::counter::{AttemptNumber, AttemptVersion, CallbackSequence, LeaseGeneration};
 use crate::crypto::Digest;
 use crate::frame::Cut;
 use crate::id::{AttemptId, BootId, RunId, WorkerId};
+use crate::resolve::Word;
 use crate::run::StopIntentReason;
 use crate::time::{LeaseInstant, Millis, UtcMillis};
 
@@ -48,6 +54,11 @@ impl AttemptState {
     /// Whether its process may be alive by the control plane's knowledge.
     pub const fn is_started(self) -> bool {
         matches!(self, Self::Starting | Self::Running)
+    }
+
+    /// Whether a worker holds it: its lease is active.
+    pub const fn is_live(self) -> bool {
+        matches!(self, Self::Claimed | Self::Starting | Self::Running)
     }
 
     /// Whether the one table of attempt transitions allows this step.
@@ -131,24 +142,6 @@ names! {
         Request = "request",
         /// The operating system refused a process.
         Spawn = "spawn",
-    }
-}
-
-names! {
-    /// What is known of an attempt whose end nobody saw.
-    pub enum EvidenceKind as "evidence" {
-        /// The control plane heard nothing until the lease had ended.
-        LeaseExpired = "lease_expired",
-        /// The machine started anew; the boot that ran it is gone.
-        MachineRebooted = "machine_rebooted",
-        /// The launcher died; everything it had started is verified to be gone.
-        LauncherKilledAllGone = "launcher_killed_all_gone",
-        /// The launcher died; something it had started may live.
-        LauncherKilledMayLive = "launcher_killed_may_live",
-        /// The launcher stopped it because its lease was about to end: proof that nothing runs.
-        StoppedForLease = "stopped_for_lease",
-        /// The worker's own record of it is damaged.
-        RecordDamaged = "record_damaged",
     }
 }
 
@@ -301,8 +294,14 @@ pub struct Attempt {
     pub outcome: Option<Outcome>,
     /// What closed its question, once it was lost.
     pub resolution: Resolution,
+    /// The word of the person who closed its question, where one did.
+    pub word: Option<Word>,
+    /// Everything that is known of an end that nobody saw, what came later included.
+    pub evidence: BTreeSet<EvidenceKind>,
     /// Whether something it started may still live: it then keeps its places.
     pub may_live: bool,
+    /// What the kernel would not let go when it was stopped.
+    pub left: Option<Left>,
     /// The length and digest its end gave its log.
     pub log: Option<LogPin>,
     /// What it used up.
@@ -331,7 +330,10 @@ impl Attempt {
             ended_at: None,
             outcome: None,
             resolution: Resolution::None,
+            word: None,
+            evidence: BTreeSet::new(),
             may_live: false,
+            left: None,
             log: None,
             usage: None,
         }

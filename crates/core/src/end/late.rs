@@ -3,7 +3,10 @@
 //! It settles the worker's record. It closes the run only if the question is open and the evidence answers it; a repeat
 //! changes nothing, a variant is one event. (Protocol, *`end`*.)
 
-use super::{EndCall, EndFacts, EndProjection, Ended, Ending, Meaning, described, meaning, rejected};
+use super::{
+    EndCall, EndFacts, EndProjection, Ended, Ending, Meaning, described, evidence, incomplete, is_of_its_launch,
+    meaning, rejected,
+};
 use crate::actor::Actor;
 use crate::attempt::{Attempt, AttemptState, EvidenceKind, Outcome, Resolution, StopReason};
 use crate::change::Change;
@@ -27,19 +30,30 @@ pub(super) fn late(
     let answer = |attempt: &Attempt, run: &Run| {
         Ended::AlreadyTerminal(EndProjection { attempt: attempt.state, run: run.state, resolution: attempt.resolution })
     };
-    let authentic = attempt.callback.is_none_or(|known| call.callback.is_none_or(|said| said == known));
-    let Some(session) = session.filter(|_| authentic && !repeats(attempt, call)) else {
+    let authentic = call.ending.is_inferred() || is_of_its_launch(attempt, call);
+    let (repeats, completed) = (repeats(attempt, call), completes(attempt, call));
+    let Some(session) = session.filter(|_| authentic && (completed || !repeats)) else {
         return (Ok(answer(attempt, run)), Change::default());
     };
-    let event = NewEvent::by_worker(EventKind::EvidenceLate, run.id, Some(attempt.id), session);
-    let mut change = Change { events: vec![described(event, call).once(call.body)], ..Change::default() };
+    let event = |kind| NewEvent::by_worker(kind, run.id, Some(attempt.id), session);
+    let mut change = Change::default();
     let mut next = attempt.clone();
-    // The launcher's own word on its log replaces what was found of it.
-    if attempt.state == AttemptState::Lost && next.log.is_none_or(|known| !known.finished) {
-        next.log = call.log.or(next.log);
+    if completed {
+        (next.left, next.may_live) = (None, false);
+        change.events.push(event(EventKind::CancelCompleted));
     }
-    if nothing_lives(&call.ending, attempt, session) {
-        next.may_live = false;
+    if repeats {
+        let answered = answer(&next, run);
+        change.attempt = Some(with_version(next));
+        return (Ok(answered), change);
+    }
+    change.events.push(described(event(EventKind::EvidenceLate), call).once(call.body));
+    if attempt.state == AttemptState::Lost {
+        // The launcher's own word on its log replaces what was found of it.
+        if next.log.is_none_or(|known| !known.finished) {
+            next.log = call.log.or(next.log);
+        }
+        learn(&mut next, call, session, &mut change);
     }
     if attempt.state == AttemptState::Lost
         && attempt.resolution != Resolution::Receipt
@@ -75,23 +89,38 @@ fn repeats(attempt: &Attempt, call: &EndCall) -> bool {
     attempt.outcome.as_ref() == Some(&said)
 }
 
-/// Whether late evidence proves that nothing of the attempt lives any more.
-fn nothing_lives(ending: &Ending, attempt: &Attempt, session: &Session) -> bool {
-    match ending {
-        Ending::Exited { .. } | Ending::Stopped { .. } | Ending::Rejected { .. } => true,
-        Ending::Lost { evidence } => match evidence {
-            EvidenceKind::MachineRebooted => attempt.boot.as_ref().is_some_and(|boot| *boot != session.boot),
-            EvidenceKind::LauncherKilledAllGone | EvidenceKind::StoppedForLease => true,
-            _ => false,
-        },
-        Ending::NeverSpawned => false,
+/// Whether the launch says that what the kernel would not let go is gone after all.
+fn completes(attempt: &Attempt, call: &EndCall) -> bool {
+    attempt.left.is_some()
+        && call.left.is_none()
+        && matches!(call.ending, Ending::Exited { .. } | Ending::Stopped { .. })
+}
+
+/// What a lost attempt's late evidence makes known of it, whether or not it closes the run.
+fn learn(attempt: &mut Attempt, call: &EndCall, session: &Session, change: &mut Change) {
+    // A launch says once what it could not stop: a late duplicate must not bring back what has gone since.
+    let said = attempt.resolution == Resolution::Receipt || attempt.evidence.contains(&EvidenceKind::StoppedForLease);
+    let launchers = matches!(call.ending, Ending::Exited { .. } | Ending::Stopped { .. } | Ending::Rejected { .. });
+    if launchers && attempt.left.is_none() {
+        attempt.may_live = false;
+    }
+    // That the machine started anew is news only from another boot than the attempt's own.
+    let same_boot = attempt.boot.as_ref().is_some_and(|boot| *boot == session.boot);
+    match evidence(&call.ending) {
+        Some(EvidenceKind::MachineRebooted) if same_boot => {}
+        Some(kind) => attempt.learn(kind),
+        None => {}
+    }
+    if let Some(left) = call.left.as_ref().filter(|_| !said) {
+        change.events.push(incomplete(left, attempt, session));
+        attempt.leaves(left);
     }
 }
 
 /// The run that late evidence closes, if the question is open and the evidence answers it.
 ///
 /// Open is a run that is lost, or that waits for an attempt that nobody holds. How a process ended closes it whichever
-/// attempt says so; that nothing ran is news of the latest attempt only, and by inference only within its boot.
+/// attempt says so; that nothing ran is news of the latest attempt only.
 fn closes(
     facts: EndFacts<'_>,
     call: &EndCall,
@@ -110,15 +139,16 @@ fn closes(
     if !open {
         return None;
     }
-    let meaning = meaning(&call.ending, run, now);
+    let meaning = meaning(&call.ending, run, attempt, now);
     let state = match &call.ending {
         Ending::Exited { status, .. } if status.is_success() => RunState::Succeeded,
         Ending::Exited { .. } => RunState::Failed,
         Ending::Stopped { reason: StopReason::Cancel | StopReason::Shutdown, .. } => RunState::Cancelled,
         Ending::Stopped { reason: StopReason::Timeout, .. } => RunState::TimedOut,
         Ending::NeverSpawned | Ending::Rejected { .. } => {
-            let known = call.callback.is_some() || check_boot(attempt, session).is_ok();
-            let news = is_latest && run.state == RunState::Lost && known;
+            // By inference only within its boot, and never against its own word that it ran.
+            let inferred = attempt.handle.is_none() && check_boot(attempt, session).is_ok();
+            let news = is_latest && run.state == RunState::Lost && (call.callback.is_some() || inferred);
             return news.then(|| reconclude(run, &meaning, policy, now, change));
         }
         _ => return None,

@@ -4,13 +4,15 @@
 //! `end` of the token's holder is answered and settles the worker's record; it closes the run only if the question is
 //! open and the evidence says so. (Protocol, *`end`*; ADR-0012 §3.)
 
+mod destroyed;
 mod late;
 
+pub use destroyed::destroyed;
 use late::late;
 
 use crate::actor::Actor;
 use crate::attempt::{
-    Attempt, AttemptState, Callback, EvidenceKind, ExitStatus, Held, LogPin, Outcome, RejectReason, Resolution,
+    Attempt, AttemptState, Callback, EvidenceKind, ExitStatus, Held, Left, LogPin, Outcome, RejectReason, Resolution,
     RunningCall, StopReason, Usage, run_started, started,
 };
 use crate::change::Change;
@@ -93,6 +95,8 @@ pub struct EndCall {
     pub log: Option<LogPin>,
     /// What it used up.
     pub usage: Option<Usage>,
+    /// What the kernel would not let go when the launcher stopped it.
+    pub left: Option<Left>,
     /// Digest of the body, to tell repeats apart.
     pub body: Digest,
 }
@@ -174,13 +178,21 @@ fn may_say(attempt: &Attempt, session: &Session, call: &EndCall) -> Result<(), R
         }
         return Ok(());
     }
-    // The launcher's own word counts from any boot, but it must be the launch that is known.
+    // The launcher's own word counts from any boot.
+    if is_of_its_launch(attempt, call) {
+        return Ok(());
+    }
+    Err(fenced("the completion token is not that of the attempt's launch"))
+}
+
+/// Whether a launcher's word is that of the launch that is known.
+fn is_of_its_launch(attempt: &Attempt, call: &EndCall) -> bool {
     let known = attempt.callback.or_else(|| call.running.as_ref().map(|running| running.callback));
     match (&call.ending, known, call.callback) {
-        (_, Some(known), Some(said)) if known == said => Ok(()),
+        (_, Some(known), Some(said)) => known == said,
         // Refused before a launcher held a token, and nothing is known to run.
-        (Ending::Rejected { .. }, None, _) => Ok(()),
-        _ => Err(fenced("the completion token is not that of the attempt's launch")),
+        (Ending::Rejected { .. }, None, _) => true,
+        _ => false,
     }
 }
 
@@ -209,18 +221,18 @@ struct Meaning {
     at: UtcMillis,
 }
 
-fn meaning(ending: &Ending, run: &Run, now: Now) -> Meaning {
+fn meaning(ending: &Ending, run: &Run, attempt: &Attempt, now: Now) -> Meaning {
     let nothing_ran = |outcome: Outcome, cause| {
-        // Where nothing ran, the wish that it stop comes before the failure.
-        match run.intent.as_ref().map(|intent| intent.reason) {
-            Some(StopIntentReason::Timeout) => {
-                Meaning { state: AttemptState::TimedOut, outcome, cause: None, at: now.utc }
-            }
-            Some(StopIntentReason::Cancel) => {
-                Meaning { state: AttemptState::Cancelled, outcome, cause: None, at: now.utc }
-            }
-            None => Meaning { state: AttemptState::Failed, outcome, cause, at: now.utc },
-        }
+        // Where nothing ran: timeout before cancel before failure. Whether the scan that stores the timeout has come by yet,
+        // or found a cancel there, makes no difference.
+        let overdue = attempt.state.is_live() && attempt.deadline.is_some_and(|deadline| now.lease >= deadline);
+        let (state, cause) = match run.intent.as_ref().map(|intent| intent.reason) {
+            Some(StopIntentReason::Timeout) => (AttemptState::TimedOut, None),
+            _ if overdue => (AttemptState::TimedOut, None),
+            Some(StopIntentReason::Cancel) => (AttemptState::Cancelled, None),
+            None => (AttemptState::Failed, cause),
+        };
+        Meaning { state, outcome, cause, at: now.utc }
     };
     match ending {
         Ending::Exited { status, at } if status.is_success() => {
@@ -263,9 +275,21 @@ fn rejected(ending: &Ending) -> Outcome {
     }
 }
 
-/// Whether the ending leaves something of the attempt that may live.
-const fn may_live(ending: &Ending) -> bool {
-    matches!(ending, Ending::Lost { evidence: EvidenceKind::LauncherKilledMayLive })
+/// What an ending adds to what is known of an end that nobody saw.
+const fn evidence(ending: &Ending) -> Option<EvidenceKind> {
+    match ending {
+        Ending::Lost { evidence } => Some(*evidence),
+        Ending::Stopped { reason: StopReason::Lease, .. } => Some(EvidenceKind::StoppedForLease),
+        _ => None,
+    }
+}
+
+/// The event of what the kernel would not let go.
+fn incomplete(left: &Left, attempt: &Attempt, session: &Session) -> NewEvent {
+    let pids: Vec<_> = left.pids.iter().map(ToString::to_string).collect();
+    NewEvent::by_worker(EventKind::CancelIncomplete, attempt.run, Some(attempt.id), session)
+        .with("count", left.count)
+        .with("pids", pids.join(" "))
 }
 
 fn under_lease(
@@ -288,15 +312,21 @@ fn under_lease(
                 .with("pid", running.handle.pid),
         );
     }
-    let meaning = meaning(&call.ending, &run, now);
+    let meaning = meaning(&call.ending, &run, &attempt, now);
     let lost = meaning.state == AttemptState::Lost;
     attempt = attempt.ended(meaning.state, meaning.outcome.clone(), meaning.at);
     attempt.log = call.log;
     attempt.usage = call.usage;
-    attempt.may_live = may_live(&call.ending);
+    if let Some(evidence) = evidence(&call.ending) {
+        attempt.learn(evidence);
+    }
     let kind = if lost { EventKind::AttemptLost } else { EventKind::AttemptEnded };
     let event = NewEvent::by_worker(kind, run.id, Some(attempt.id), session).with("state", attempt.state);
     change.events.push(described(event, call));
+    if let Some(left) = &call.left {
+        attempt.leaves(left);
+        change.events.push(incomplete(left, &attempt, session));
+    }
     if run.intent.is_some() && matches!(call.ending, Ending::Exited { .. }) {
         change.events.push(NewEvent::by_worker(EventKind::StopOvertaken, run.id, Some(attempt.id), session));
     }
@@ -322,10 +352,8 @@ fn conclude(
         if cause == Cause::Lost
             && let Some(intent) = &run.intent
         {
-            let state = intent.reason.outcome();
             attempt.resolution = Resolution::Policy;
-            change.events.push(run_event(EventKind::RunEnded, state).with("end_not_observed", true));
-            return run.closed(state, meaning.outcome.clone(), true, now.utc);
+            return ended(run, intent.reason.outcome(), meaning, now, change);
         }
         match retry::after(run, policy, cause) {
             Next::Retry(wait) => {
@@ -356,20 +384,33 @@ fn conclude(
         AttemptState::TimedOut => RunState::TimedOut,
         _ => RunState::Failed,
     };
+    ended(run, state, meaning, now, change)
+}
+
+/// The run closed as `state`, with its event; whether somebody saw the end of its attempt shows in both.
+fn ended(run: &Run, state: RunState, meaning: &Meaning, now: Now, change: &mut Change) -> Run {
     let unobserved = matches!(meaning.outcome, Outcome::Lost(_));
-    let ended = run_event(EventKind::RunEnded, state);
-    change.events.push(if unobserved { ended.with("end_not_observed", true) } else { ended });
+    let event = NewEvent::new(EventKind::RunEnded, run.id, None, Actor::System).with("state", state);
+    change.events.push(if unobserved { event.with("end_not_observed", true) } else { event });
     run.closed(state, meaning.outcome.clone(), unobserved, now.utc)
 }
 
-/// Ends a started attempt whose lease ran out unanswered; used by [`crate::expiry`].
-pub(crate) fn lose(run: &Run, attempt: &Attempt, policy: &Policy, evidence: EvidenceKind, now: Now) -> Change {
+/// Ends a started attempt of which nothing is heard any more, for what `actor` knows of it.
+pub(crate) fn lose(
+    run: &Run,
+    attempt: &Attempt,
+    policy: &Policy,
+    evidence: EvidenceKind,
+    actor: &Actor,
+    now: Now,
+) -> Change {
     let meaning =
         Meaning { state: AttemptState::Lost, outcome: Outcome::Lost(evidence), cause: Some(Cause::Lost), at: now.utc };
     let mut change = Change::default();
     let mut ended = attempt.ended(AttemptState::Lost, meaning.outcome.clone(), now.utc);
+    ended.learn(evidence);
     change.events.push(
-        NewEvent::new(EventKind::AttemptLost, run.id, Some(attempt.id), Actor::System).with("evidence", evidence),
+        NewEvent::new(EventKind::AttemptLost, run.id, Some(attempt.id), actor.clone()).with("evidence", evidence),
     );
     let run = conclude(run, &mut ended, &meaning, policy, now, &mut change);
     change.attempt = Some(ended);

@@ -30,6 +30,7 @@ Examples:
   leasehold run --spec job.toml --timeout 10m             flags weigh more than the file
   leasehold run --detach -q -- ./backup.sh                print only the run's id
   leasehold run --wait --wait-timeout 1m -- ./deploy.sh   no output, at most a minute
+  leasehold run --again 0192f                             what that run executed, as a new run
 
 Exit codes:
   0 it succeeded · 5 it failed · 6 cancelled · 7 timed out · 8 lost or unknown
@@ -61,6 +62,10 @@ pub(crate) struct Run {
     #[arg(long, conflicts_with = "detach")]
     reflect_exit_status: bool,
 
+    /// Submit what an earlier run executed, as a new run; flags weigh more
+    #[arg(long, value_name = "RUN", conflicts_with = "spec", value_parser = crate::reference::run)]
+    again: Option<String>,
+
     /// The project that the run belongs to
     #[arg(long, env = "LEASEHOLD_PROJECT", value_name = "NAME")]
     project: Option<ProjectName>,
@@ -82,7 +87,7 @@ impl Run {
             let text = "-o needs --wait or --detach: otherwise stdout carries the command's own output";
             return Err(UsageError(text.to_owned()).into());
         }
-        let submit = self.submission()?;
+        let submit = self.submission(self.earlier().await?)?;
         let client = self.connected.client()?;
         let output = &self.connected.output;
         let run = submit_run(&client, &submit, output).await?;
@@ -109,14 +114,23 @@ impl Run {
         self.tell(&ended)
     }
 
-    fn submission(&self) -> anyhow::Result<SubmitRun> {
-        let revision = self.request.revision()?;
+    /// The run that is asked for again; mistakes in flags are told whether or not a control plane is there.
+    async fn earlier(&self) -> anyhow::Result<Option<RunDetail>> {
+        match &self.again {
+            Some(run) => Ok(Some(self.connected.client()?.get(&route::of_run(route::RUN, run)).await?)),
+            None => Ok(None),
+        }
+    }
+
+    fn submission(&self, earlier: Option<RunDetail>) -> anyhow::Result<SubmitRun> {
+        let revision = self.request.revision(earlier.as_ref().map(|run| &run.revision.0))?;
         let pair = |text: &String| {
             let pair = text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
             pair.ok_or_else(|| UsageError(format!("--param: got `{text}`, write NAME=VALUE")))
         };
         let params = self.param.iter().map(pair).collect::<Result<_, _>>()?;
-        Ok(SubmitRun { project: self.project.clone().unwrap_or_default(), task: None, revision, params })
+        let (project, task) = earlier.map_or((None, None), |run| (Some(run.item.project), run.item.task));
+        Ok(SubmitRun { project: self.project.clone().or(project).unwrap_or_default(), task, revision, params })
     }
 
     async fn until_settled(&self, client: &Client, id: &str) -> anyhow::Result<RunDetail> {

@@ -1,4 +1,4 @@
-//! `GET /api/v1/runs/{run}/explanation`: why the run is still pending, per worker.
+//! `GET /api/v1/runs/{run}/explanation`: why the run is still pending, per worker; what is open about a lost one.
 
 use axum::extract::State;
 use leasehold_wire::api::explanation::{Explanation, RunExplanation};
@@ -14,6 +14,7 @@ pub(super) async fn explanation(State(api): State<Api>, AtRun(run): AtRun, query
     Ok(Json::ok(RunExplanation {
         run_id: run,
         state: found.run.run.state,
+        question: found.question.as_ref().map(Into::into),
         explanation: found.explanation.as_ref().map(|why| Explanation::new(why, found.truncated)),
     }))
 }

@@ -18,6 +18,7 @@ mod problem;
 mod query;
 mod registry;
 mod request;
+mod resolve;
 mod runs;
 mod sse;
 mod version;
@@ -66,6 +67,7 @@ fn registry() -> Vec<Route> {
         Route::get(route::RUN_EVENTS, VIEWER, events::events),
         Route::get(route::RUN_EXPLANATION, VIEWER, explanation::explanation),
         Route::post(route::RUN_CANCEL, OPERATOR, cancel::cancel),
+        Route::post(route::RUN_RESOLVE, OPERATOR, resolve::resolve),
         Route::get(route::WORKERS, VIEWER, workers::list),
         Route::get(route::WORKER, VIEWER, workers::get),
         Route::post(route::WORKER_DRAIN, OPERATOR, drain::drain),
@@ -127,6 +129,7 @@ mod tests {
             "GET /api/v1/runs/{run}/events viewer",
             "GET /api/v1/runs/{run}/explanation viewer",
             "POST /api/v1/runs/{run}/cancel operator",
+            "POST /api/v1/runs/{run}/resolve operator",
             "GET /api/v1/workers viewer",
             "GET /api/v1/workers/{worker} viewer",
             "POST /api/v1/workers/{worker}/drain operator",

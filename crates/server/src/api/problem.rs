@@ -8,7 +8,9 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use leasehold_control::error::{Denied, ServiceError};
 use leasehold_core::cancel::CancelRefused;
+use leasehold_core::resolve::ResolveRefused;
 use leasehold_core::role::Role;
+use leasehold_core::run::RunState;
 use leasehold_core::shape::{ShapeError, ShapeErrorKind};
 use leasehold_core::time::Millis;
 use leasehold_wire::api::problem::{Problem, ProblemCode};
@@ -89,8 +91,18 @@ impl From<Denied> for ApiError {
             Denied::Invalid { field, got, allowed } => Self::field(&field, got, allowed),
             Denied::KeyReused => Self::new(ProblemCode::KeyReused, detail).fix("send a new key with a new request"),
             Denied::Cancel(CancelRefused::AlreadyEnded(_)) => Self::new(ProblemCode::AlreadyEnded, detail),
-            Denied::Cancel(CancelRefused::Lost) => Self::new(ProblemCode::RunLost, detail)
-                .fix("wait for evidence, or close the question: retry, mark-failed or mark-succeeded"),
+            Denied::Cancel(CancelRefused::Lost) => Self::new(ProblemCode::RunLost, detail).fix(
+                "`leasehold runs explain RUN` says what is known; `leasehold runs resolve RUN` takes wait, retry, \
+                 mark-failed or mark-succeeded",
+            ),
+            Denied::Resolve(ResolveRefused::AlreadyEnded(_)) => Self::new(ProblemCode::AlreadyEnded, detail)
+                .fix("`leasehold run --again RUN` submits the same as a new run"),
+            Denied::Resolve(ResolveRefused::NotLost(RunState::RetryWait)) => Self::new(ProblemCode::NotLost, detail)
+                .fix("its next attempt starts by itself; `leasehold cancel RUN` stops that"),
+            Denied::Resolve(ResolveRefused::NotLost(_)) => Self::new(ProblemCode::NotLost, detail)
+                .fix("`leasehold cancel RUN` stops it; only a lost run is resolved"),
+            Denied::Resolve(ResolveRefused::OtherAttempt { .. }) => Self::new(ProblemCode::VersionConflict, detail)
+                .fix("look at the run again: `leasehold runs explain RUN`"),
         }
     }
 }

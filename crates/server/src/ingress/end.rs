@@ -24,6 +24,7 @@ pub(super) async fn end(
         running: call.running,
         log: call.log,
         usage: call.usage,
+        left: call.left,
         body: call.body,
     };
     let ended = ingress.control.end(&worker, session, end).await?;

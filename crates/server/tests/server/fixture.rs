@@ -561,6 +561,7 @@ impl Taken {
             running: Some((&self.running()).into()),
             log: Some(Log::from(pin)),
             usage: None,
+            cancel_incomplete: None,
         })
     }
 }

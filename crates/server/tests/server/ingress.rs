@@ -384,6 +384,7 @@ async fn a_started_lease_never_crosses_a_boot_and_the_launchers_word_does() {
             running: None,
             log: None,
             usage: None,
+            cancel_incomplete: None,
         });
         let path = route::end(machine.session, taken.attempt());
         assert_eq!(code(machine.connection.said::<EndAnswer>("POST", &path, body).await), RefusalCode::LeaseFenced);

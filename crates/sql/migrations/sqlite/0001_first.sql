@@ -156,7 +156,17 @@ CREATE TABLE attempt (
     ended_at INTEGER,
     outcome TEXT,
     resolution TEXT NOT NULL CHECK (resolution IN ('none', 'receipt', 'policy', 'person')),
+    -- The word of the person who closed its question.
+    word_verb TEXT CHECK (word_verb IN ('retry', 'mark-failed', 'mark-succeeded')),
+    word_by TEXT,
+    word_why TEXT,
+    word_at INTEGER,
+    -- Everything that is known of an end that nobody saw: names of evidence, a space between two.
+    evidence TEXT NOT NULL DEFAULT '',
     may_live INTEGER NOT NULL CHECK (may_live IN (0, 1)),
+    -- Processes that the kernel would not let go: how many, and the first ones' ids.
+    left_count INTEGER CHECK (left_count > 0),
+    left_pids TEXT,
     log_length INTEGER,
     log_digest BLOB CHECK (length(log_digest) = 32),
     log_finished INTEGER CHECK (log_finished IN (0, 1)),
@@ -178,7 +188,9 @@ CREATE TABLE attempt (
     CHECK ((callback_sequence IS NULL) = (callback_token IS NULL)),
     CHECK ((log_length IS NULL) = (log_digest IS NULL) AND (log_length IS NULL) = (log_finished IS NULL)),
     CHECK ((log_cut IS NULL) = (log_cut_stdout IS NULL) AND (log_cut IS NULL) = (log_cut_stderr IS NULL)),
-    CHECK (log_cut IS NULL OR log_length IS NOT NULL)
+    CHECK (log_cut IS NULL OR log_length IS NOT NULL),
+    CHECK ((word_verb IS NULL) = (word_by IS NULL) AND (word_verb IS NULL) = (word_at IS NULL)),
+    CHECK ((left_count IS NULL) = (left_pids IS NULL))
 ) STRICT;
 
 CREATE INDEX attempt_deadline ON attempt (deadline_lease, id)

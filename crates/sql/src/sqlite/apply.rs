@@ -132,7 +132,7 @@ pub(super) fn insert_attempt(tx: &Tx<'_>, attempt: &Attempt) -> Result<(), Fault
 }
 
 fn update_attempt(tx: &Tx<'_>, attempt: &Attempt, expected: AttemptVersion) -> Result<(), Fault> {
-    let Attempt { handle, callback, log, usage, .. } = attempt;
+    let Attempt { handle, callback, log, usage, word, left, .. } = attempt;
     let cut = log.and_then(|log| log.cut);
     tx.execute_one(
         "attempt",
@@ -142,7 +142,8 @@ fn update_attempt(tx: &Tx<'_>, attempt: &Attempt, expected: AttemptVersion) -> R
          resolution = ?20, may_live = ?21, log_length = ?22, log_digest = ?23, log_finished = ?24, \
          log_cut = ?25, log_cut_stdout = ?26, log_cut_stderr = ?27, usage_user_millis = ?28, usage_system_millis = ?29, \
          usage_max_rss_kib = ?30, usage_oom_killed = ?31, usage_memory_kept = ?32, usage_cpu_kept = ?33, \
-         usage_pids_kept = ?34 WHERE id = ?1 AND version = ?2",
+         usage_pids_kept = ?34, word_verb = ?35, word_by = ?36, word_why = ?37, word_at = ?38, \
+         evidence = ?39, left_count = ?40, left_pids = ?41 WHERE id = ?1 AND version = ?2",
         values![
             attempt.id,
             expected,
@@ -178,6 +179,13 @@ fn update_attempt(tx: &Tx<'_>, attempt: &Attempt, expected: AttemptVersion) -> R
             usage.and_then(|usage| usage.limits.memory),
             usage.and_then(|usage| usage.limits.cpu),
             usage.and_then(|usage| usage.limits.pids),
+            word.as_ref().map(|word| word.verb),
+            word.as_ref().map(|word| word.by.clone()),
+            word.as_ref().and_then(|word| word.why.clone()),
+            word.as_ref().map(|word| word.at),
+            attempt.evidence,
+            left.as_ref().map(|left| left.count),
+            left.as_ref().map(|left| left.pids.clone()),
         ],
     )
 }

@@ -21,6 +21,7 @@ use leasehold_core::id::{
 };
 use leasehold_core::lease::LeaseState;
 use leasehold_core::placement::Placement;
+use leasehold_core::resolve::Verb;
 use leasehold_core::revision::Revision;
 use leasehold_core::role::Role;
 use leasehold_core::run::{RunState, StopIntentReason};
@@ -96,7 +97,18 @@ macro_rules! texts {
     )+};
 }
 texts!(WorkerId, ProjectName, TaskName, TrustDomain, BootId);
-texts!(RunState, AttemptState, LeaseState, SessionState, WorkerState, Role, StopIntentReason, Resolution, EventKind);
+texts!(
+    RunState,
+    AttemptState,
+    LeaseState,
+    SessionState,
+    WorkerState,
+    Role,
+    StopIntentReason,
+    Resolution,
+    EventKind,
+    Verb
+);
 texts!(CutReason, LimitMeans);
 
 macro_rules! counters {

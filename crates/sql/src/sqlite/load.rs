@@ -38,10 +38,15 @@ pub(super) fn attempt(tx: &Tx<'_>, id: AttemptId) -> Result<Option<Attempt>, Fau
     tx.first(concat!("SELECT ", attempt_columns!(), " FROM attempt WHERE id = ?1"), values![id], rows::attempt)
 }
 
+/// The attempt of a run with this number.
+pub(super) fn attempt_numbered(tx: &Tx<'_>, run: RunId, number: AttemptNumber) -> Result<Option<Attempt>, Fault> {
+    let sql = concat!("SELECT ", attempt_columns!(), " FROM attempt WHERE run = ?1 AND number = ?2");
+    tx.first(sql, values![run, number], rows::attempt)
+}
+
 /// An attempt of a run by its number; the run's row says that it is there.
 pub(super) fn numbered_attempt(tx: &Tx<'_>, run: RunId, number: AttemptNumber) -> Result<Attempt, Fault> {
-    let sql = concat!("SELECT ", attempt_columns!(), " FROM attempt WHERE run = ?1 AND number = ?2");
-    let attempt = tx.first(sql, values![run, number], rows::attempt)?;
+    let attempt = attempt_numbered(tx, run, number)?;
     attempt.ok_or_else(|| Fault::Damaged(format!("run {run} has no attempt {number}")))
 }
 

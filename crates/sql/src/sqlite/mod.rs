@@ -17,11 +17,13 @@ use leasehold_core::event::Event;
 use leasehold_core::id::{AttemptId, RunId, WorkerId};
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::refusal::Refusal;
+use leasehold_core::resolve::Resolve;
 use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::time::Now;
 use leasehold_store::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
-    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
+    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter,
+    SessionStep,
 };
 use leasehold_store::observe::{Access, Called, Observer};
 use leasehold_store::outcome::{StoreError, Stored};
@@ -41,6 +43,7 @@ mod clock;
 mod column;
 mod end;
 mod enrollment;
+mod evidence_text;
 mod installation;
 mod lanes;
 mod load;
@@ -54,6 +57,7 @@ mod queries;
 mod queue;
 mod readers;
 mod recovery;
+mod resolve;
 mod rows;
 mod sessions;
 mod statistics;
@@ -225,6 +229,10 @@ impl Store for SqliteStore {
 
     async fn cancel_run(&self, call: CancelRun) -> Stored<(Cancel, RunView), Unmet> {
         self.write("cancel_run", move |tx| cancel::cancel(tx, &call)).await
+    }
+
+    async fn resolve_run(&self, call: ResolveRun) -> Stored<(Resolve, RunView), Unmet> {
+        self.write("resolve_run", move |tx| resolve::resolve(tx, &call)).await
     }
 
     async fn run(&self, run: RunId) -> Result<Option<RunView>, StoreError> {

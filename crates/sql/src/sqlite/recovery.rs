@@ -2,9 +2,12 @@
 //!
 //! A damaged row is logged and passed over: one broken run must not keep every other run of the installation waiting.
 
+use std::collections::BTreeSet;
+
+use leasehold_core::attempt::Attempt;
 use leasehold_core::cancel::overdue;
 use leasehold_core::expiry::{expire, expired_before, retry_due};
-use leasehold_core::id::{AttemptId, RunId};
+use leasehold_core::id::{AttemptId, RunId, WorkerId};
 use leasehold_core::limits::LOST_GRACE;
 use leasehold_core::time::{LeaseInstant, Millis};
 use leasehold_store::view::Scanned;
@@ -23,10 +26,26 @@ fn page<T>(mut due: Vec<T>, limit: usize) -> (Vec<T>, bool) {
 }
 
 /// What a scan answers. Where every row of a full page was passed over, the next page would be the same one: wait instead.
-fn scanned(tx: &Tx<'_>, runs: Vec<RunId>, more: bool, next: Option<LeaseInstant>) -> Scanned {
+fn scanned(tx: &Tx<'_>, changed: Changed, more: bool, next: Option<LeaseInstant>) -> Scanned {
+    let Changed { runs, workers } = changed;
     let more = more && !runs.is_empty();
     let next = if more { Some(Millis::ZERO) } else { next.map(|due| due.since(tx.now.lease)) };
-    Scanned { runs, more, next }
+    Scanned { runs, workers, more, next }
+}
+
+/// What a scan has changed so far.
+#[derive(Default)]
+struct Changed {
+    runs: Vec<RunId>,
+    workers: BTreeSet<WorkerId>,
+}
+
+impl Changed {
+    /// The run of `attempt`, with news for the worker that has or had it.
+    fn of_attempt(&mut self, attempt: &Attempt) {
+        self.runs.push(attempt.run);
+        self.workers.extend(attempt.worker.clone());
+    }
 }
 
 /// Declares leases that ran out.
@@ -38,13 +57,13 @@ pub(super) fn expire_leases(tx: &Tx<'_>, limit: usize) -> Result<Scanned, Fault>
         rows::column::<AttemptId>,
     )?;
     let (due, more) = page(due, limit);
-    let mut runs = Vec::new();
+    let mut changed = Changed::default();
     for attempt in due {
         let Some((named, policy)) = load::readable("lease", of_attempt(tx, attempt))? else { continue };
         let Some(lease) = &named.lease else { continue };
         if let Some(change) = expire(&named.run, &named.attempt, lease, &policy, tx.now) {
             apply(tx, &Loaded::named(&named), &change)?;
-            runs.push(named.run.id);
+            changed.of_attempt(&named.attempt);
         }
     }
     let next: Option<LeaseInstant> = tx.only(
@@ -52,7 +71,7 @@ pub(super) fn expire_leases(tx: &Tx<'_>, limit: usize) -> Result<Scanned, Fault>
         values![expired_before(tx.now.lease)],
         rows::column,
     )?;
-    Ok(scanned(tx, runs, more, next.map(|expires| expires.plus(LOST_GRACE))))
+    Ok(scanned(tx, changed, more, next.map(|expires| expires.plus(LOST_GRACE))))
 }
 
 fn of_attempt(tx: &Tx<'_>, id: AttemptId) -> Result<(Named, leasehold_core::run::Policy), Fault> {
@@ -72,7 +91,7 @@ pub(super) fn begin_retries(tx: &Tx<'_>, ids: &[AttemptId]) -> Result<Scanned, F
         rows::column::<RunId>,
     )?;
     let (due, more) = page(due, ids.len());
-    let mut runs = Vec::new();
+    let mut changed = Changed::default();
     for (run, next) in due.into_iter().zip(ids) {
         let loaded = load::run(tx, run).and_then(|run| {
             let run = run.ok_or_else(|| Fault::Damaged("a scanned run is not there".to_owned()))?;
@@ -82,7 +101,7 @@ pub(super) fn begin_retries(tx: &Tx<'_>, ids: &[AttemptId]) -> Result<Scanned, F
         let Some((run, latest)) = load::readable("run", loaded)? else { continue };
         if let Some(change) = retry_due(&run, &latest, *next, tx.now) {
             apply(tx, &Loaded::of(&run, &[&latest]), &change)?;
-            runs.push(run.id);
+            changed.runs.push(run.id);
         }
     }
     let next = tx.only(
@@ -90,7 +109,7 @@ pub(super) fn begin_retries(tx: &Tx<'_>, ids: &[AttemptId]) -> Result<Scanned, F
         values![tx.now.lease],
         rows::column,
     )?;
-    Ok(scanned(tx, runs, more, next))
+    Ok(scanned(tx, changed, more, next))
 }
 
 /// Stores the wish to stop attempts whose time is up.
@@ -104,12 +123,12 @@ pub(super) fn stop_overdue(tx: &Tx<'_>, limit: usize) -> Result<Scanned, Fault> 
         rows::column::<AttemptId>,
     )?;
     let (due, more) = page(due, limit);
-    let mut runs = Vec::new();
+    let mut changed = Changed::default();
     for attempt in due {
         let Some((named, _)) = load::readable("attempt", of_attempt(tx, attempt))? else { continue };
         if let Some(change) = overdue(&named.run, &named.attempt, tx.now) {
             apply(tx, &Loaded::named(&named), &change)?;
-            runs.push(named.run.id);
+            changed.of_attempt(&named.attempt);
         }
     }
     let next = tx.first(
@@ -119,5 +138,5 @@ pub(super) fn stop_overdue(tx: &Tx<'_>, limit: usize) -> Result<Scanned, Fault> 
         values![tx.now.lease],
         rows::column,
     )?;
-    Ok(scanned(tx, runs, more, next))
+    Ok(scanned(tx, changed, more, next))
 }

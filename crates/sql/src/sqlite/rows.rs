@@ -2,9 +2,10 @@
 //!
 //! Columns are read in the order of the `…_columns!` lists, which are the only place that spells them.
 
-use leasehold_core::attempt::{Attempt, Callback, Handle, LimitsKept, LogPin, Usage};
+use leasehold_core::attempt::{Attempt, Callback, Handle, Left, LimitsKept, LogPin, Usage};
 use leasehold_core::frame::Cut;
 use leasehold_core::lease::Lease;
+use leasehold_core::resolve::Word;
 use leasehold_core::run::{Closing, Run, StopIntent};
 use leasehold_core::session::Session;
 use leasehold_core::worker::{Drain, Rival, Worker};
@@ -87,9 +88,10 @@ macro_rules! attempt_columns {
     () => {
         "id, run, number, state, version, lease_generation, worker, boot, start_by_lease, deadline_lease, handle_boot, \
          handle_pid, handle_start_time, callback_sequence, callback_token, claimed_at, starting_at, running_at, \
-         ended_at, outcome, resolution, may_live, log_length, log_digest, log_finished, log_cut, log_cut_stdout, \
-         log_cut_stderr, usage_user_millis, usage_system_millis, usage_max_rss_kib, usage_oom_killed, \
-         usage_memory_kept, usage_cpu_kept, usage_pids_kept"
+         ended_at, outcome, resolution, word_verb, word_by, word_why, word_at, evidence, may_live, left_count, left_pids, \
+         log_length, log_digest, log_finished, log_cut, log_cut_stdout, log_cut_stderr, usage_user_millis, \
+         usage_system_millis, usage_max_rss_kib, usage_oom_killed, usage_memory_kept, usage_cpu_kept, \
+         usage_pids_kept"
     };
 }
 pub(super) use attempt_columns;
@@ -120,7 +122,19 @@ pub(super) fn attempt(columns: &mut Columns<'_>) -> Result<Attempt, Fault> {
         ended_at: columns.next()?,
         outcome: columns.next()?,
         resolution: columns.next()?,
+        word: {
+            let (verb, by) = (columns.next::<Option<_>>()?, columns.next::<Option<_>>()?);
+            match (verb, by, columns.next()?, columns.next::<Option<_>>()?) {
+                (Some(verb), Some(by), why, Some(at)) => Some(Word { verb, by, why, at }),
+                _ => None,
+            }
+        },
+        evidence: columns.next()?,
         may_live: columns.next()?,
+        left: match (columns.next()?, columns.next()?) {
+            (Some(count), Some(pids)) => Some(Left { count, pids }),
+            _ => None,
+        },
         log: {
             let pin = (columns.next()?, columns.next()?, columns.next()?);
             let cut = match (columns.next()?, columns.next()?, columns.next()?) {

@@ -1,6 +1,7 @@
 //! The audit: one row per mutation by a person or by enrollment, with its author; none for refusals, repeats and beats.
 
 use leasehold_core::actor::{Actor, Origin};
+use leasehold_core::resolve::Verb;
 
 use super::Harness;
 use super::fixture::{Expect, World, exited, plain};
@@ -20,7 +21,19 @@ pub async fn every_mutation_is_one_row_with_its_author(harness: &dyn Harness) {
     world.store.cancel_run(cancel.clone()).await.applied();
     world.store.cancel_run(cancel).await.replayed();
     world.store.cancel_run(world.cancel_call(world.run_id())).await.refused();
+    let (_, session) = world.agent("nas").await;
+    let lost = world.running(&session, plain()).await;
+    world.expire(&lost).await;
+    for verb in Verb::ALL {
+        world.store.resolve_run(world.resolve_call(lost.run, *verb)).await.unwrap();
+    }
+    let said: Vec<_> = world.audit().await.into_iter().filter(|row| row.action == "resolve_run").collect();
+    let verbs: Vec<_> = said.iter().map(|row| row.facts["verb"].as_str()).collect();
+    assert_eq!(verbs, ["wait", "retry"], "what was refused, because a word had closed it, is none");
+    assert_eq!(said[0].facts["why"], "looked at the machine");
     let rows = world.audit().await;
+    let of_run = format!("run/{run}");
+    let rows: Vec<_> = rows.into_iter().filter(|row| row.subject == of_run).collect();
     let told: Vec<_> = rows.iter().map(|row| (row.action.as_str(), row.actor.as_str(), row.subject.clone())).collect();
     let subject = format!("run/{run}");
     assert_eq!(told, [("admit_run", "token:ci", subject.clone()), ("cancel_run", "token:ci", subject)]);

@@ -1,14 +1,17 @@
 //! Cancelling, in each state; and a stop that the truth overtakes.
 
-use leasehold_core::attempt::{AttemptState, Resolution, StopReason};
+use leasehold_core::attempt::{AttemptState, EvidenceKind, Resolution, StopReason};
 use leasehold_core::cancel::{Cancel, CancelRefused, StopDirective};
+use leasehold_core::canonical::Value;
 use leasehold_core::directive::Directive;
 use leasehold_core::end::{Ended, Ending};
 use leasehold_core::event::EventKind;
+use leasehold_core::revision::Revision;
 use leasehold_core::run::{RunState, StopIntentReason};
+use leasehold_core::session::SessionFence;
 
 use super::Harness;
-use super::fixture::{Expect, World, exited, plain, retried_when_lost, seconds, stopped};
+use super::fixture::{Expect, Taken, World, exited, plain, retried_when_lost, revision_with, seconds, stopped};
 use super::race::both;
 use crate::outcome::Outcome;
 use crate::port::Unmet;
@@ -167,5 +170,115 @@ pub async fn a_cancel_and_a_start_at_the_same_instant_agree(harness: &dyn Harnes
             Outcome::Applied(Starting::Stopped(_)) => assert_eq!(attempt, AttemptState::Cancelled),
             other => panic!("{other:?}"),
         }
+    }
+}
+
+/// A revision that is tried again whenever its process fails or runs out of time, within 30 s.
+fn stubborn() -> Revision {
+    let on = Value::texts(["failed", "timed_out"]);
+    let retry = Value::map([("max_attempts", Value::Int(5)), ("on", on)]);
+    revision_with([("retry", retry), ("limits", Value::map([("timeout", Value::text("30s"))]))])
+}
+
+/// A running attempt of a [`stubborn`] run that is to stop, for `reason`.
+async fn stopping(world: &World<'_>, session: &SessionFence, reason: StopIntentReason) -> Taken {
+    let taken = world.running(session, stubborn()).await;
+    match reason {
+        StopIntentReason::Cancel => drop(world.store.cancel_run(world.cancel_call(taken.run)).await.applied()),
+        StopIntentReason::Timeout => {
+            world.pass(seconds(30));
+            assert_eq!(world.store.stop_overdue(64).await.unwrap().runs, [taken.run]);
+        }
+    }
+    taken
+}
+
+/// Each way in which a process can end while a stop is on its way: the run says what really happened, and the policy is
+/// asked about that; a cancelled run is never tried again.
+pub async fn every_race_of_a_stop_and_an_end_tells_the_truth(harness: &dyn Harness) {
+    use AttemptState as A;
+    use RunState as R;
+    use StopIntentReason::{Cancel, Timeout};
+    let world = World::new(harness);
+    let machine = world.machine("nas").await;
+    let died = Ending::Lost { evidence: EvidenceKind::LauncherKilledAllGone };
+    // Which stop, which end, what becomes of attempt and run, and whether the story says that the end overtook the stop.
+    for (reason, ending, attempt, run, overtaken) in [
+        (Cancel, exited(0), A::Succeeded, R::Succeeded, true),
+        (Cancel, exited(1), A::Failed, R::Failed, true),
+        (Cancel, stopped(StopReason::Cancel), A::Cancelled, R::Cancelled, false),
+        (Cancel, stopped(StopReason::Timeout), A::TimedOut, R::TimedOut, false),
+        (Cancel, stopped(StopReason::Shutdown), A::Cancelled, R::Cancelled, false),
+        (Cancel, stopped(StopReason::Lease), A::Lost, R::Cancelled, false),
+        (Cancel, died.clone(), A::Lost, R::Cancelled, false),
+        (Timeout, exited(0), A::Succeeded, R::Succeeded, true),
+        (Timeout, exited(1), A::Failed, R::RetryWait, true),
+        (Timeout, stopped(StopReason::Timeout), A::TimedOut, R::RetryWait, false),
+        (Timeout, stopped(StopReason::Cancel), A::Cancelled, R::Cancelled, false),
+        (Timeout, stopped(StopReason::Lease), A::Lost, R::TimedOut, false),
+        (Timeout, died, A::Lost, R::TimedOut, false),
+    ] {
+        let session = world.session(&machine, "boot-a").await;
+        let taken = stopping(&world, &session, reason).await;
+        world.end(&taken, ending.clone()).await.applied();
+        let view = world.view(taken.run).await;
+        assert_eq!((view.attempts[0].state, view.run.state), (attempt, run), "{reason} and {ending:?}");
+        let story = world.story(taken.run).await;
+        assert_eq!(story.contains(&EventKind::StopOvertaken), overtaken, "{reason} and {ending:?}");
+        let nobody_saw = view.run.closing.is_some_and(|closing| closing.unobserved);
+        assert_eq!(nobody_saw, matches!(ending, Ending::Lost { .. }), "{reason} and {ending:?}");
+        if run == R::RetryWait {
+            assert_eq!(view.run.intent, None, "what was to stop attempt 1 does not stop attempt 2");
+        }
+    }
+    // And the lease's end, of which nobody says anything.
+    for (reason, run) in [(Cancel, R::Cancelled), (Timeout, R::TimedOut)] {
+        let session = world.session(&machine, "boot-a").await;
+        let taken = stopping(&world, &session, reason).await;
+        world.expire(&taken).await;
+        let view = world.view(taken.run).await;
+        assert_eq!((view.attempts[0].state, view.run.state), (A::Lost, run));
+        assert!(view.run.closing.unwrap().unobserved);
+    }
+}
+
+/// A timeout that is on its way may be followed by another attempt; a person who cancels then ends the run.
+pub async fn a_cancel_takes_the_place_of_a_timeout(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let (_, session) = world.agent("nas").await;
+    let taken = stopping(&world, &session, StopIntentReason::Timeout).await;
+    let (cancel, view) = world.store.cancel_run(world.cancel_call(taken.run)).await.applied();
+    assert_eq!((cancel, view.run.intent.unwrap().reason), (Cancel::Requested, StopIntentReason::Cancel));
+    let (again, _) = world.unchanged(world.store.cancel_run(world.cancel_call(taken.run))).await.replayed();
+    assert_eq!(again, Cancel::AlreadyRequested);
+    assert_eq!(world.unchanged(world.store.stop_overdue(64)).await.unwrap().runs, []);
+    world.end(&taken, stopped(StopReason::Timeout)).await.applied();
+    assert_eq!(world.state(taken.run).await, RunState::TimedOut, "what happened is told, and nothing follows");
+}
+
+/// Where nothing ran: timeout before cancel before failure, whether or not the scan has come by.
+pub async fn where_nothing_ran_the_timeout_comes_first(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let (_, session) = world.agent("nas").await;
+    for (cancelled, due, scanned, state) in [
+        (true, false, false, RunState::Cancelled),
+        (true, true, false, RunState::TimedOut),
+        (false, true, false, RunState::TimedOut),
+        (false, true, true, RunState::TimedOut),
+        (false, false, false, RunState::RetryWait),
+    ] {
+        let taken = world.starting(&session, stubborn()).await;
+        if cancelled {
+            world.store.cancel_run(world.cancel_call(taken.run)).await.applied();
+        }
+        if due {
+            world.pass(seconds(30));
+        }
+        if scanned {
+            assert_eq!(world.store.stop_overdue(64).await.unwrap().runs, [taken.run]);
+        }
+        world.beat(&session, &[]).await.applied();
+        world.end(&taken, Ending::NeverSpawned).await.applied();
+        assert_eq!(world.state(taken.run).await, state, "{cancelled} {due} {scanned}");
     }
 }

@@ -172,3 +172,17 @@ pub async fn two_scans_declare_a_lease_once(harness: &dyn Harness) {
         }
     }
 }
+
+/// A scan names the workers that it has news for: whose slot is free again, or who is to stop something.
+pub async fn a_scan_names_the_workers_it_has_news_for(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let (one, first) = world.agent("nas").await;
+    let (other, second) = world.agent("box").await;
+    let limited = revision_with([("limits", Value::map([("timeout", Value::text("30s"))]))]);
+    world.running(&first, limited).await;
+    world.claimed(&second, plain()).await;
+    world.pass(seconds(30));
+    assert_eq!(world.store.stop_overdue(64).await.unwrap().workers, [one.id].into());
+    assert_eq!(world.store.expire_leases(64).await.unwrap().workers, [other.id].into());
+    assert_eq!(world.store.expire_leases(64).await.unwrap().workers, [].into());
+}

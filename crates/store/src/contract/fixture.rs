@@ -20,6 +20,7 @@ use leasehold_core::id::{
 use leasehold_core::lease::{Lease, LeaseFence, LeaseProjection};
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::registration::{Cadence, Registration};
+use leasehold_core::resolve::Verb;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::RunState;
 use leasehold_core::session::{Said, Session, SessionFence, SessionProjection};
@@ -29,7 +30,7 @@ use leasehold_core::time::{Clock, Entropy, Millis, UtcMillis};
 use super::{Harness, TestClock};
 use crate::call::{
     AcknowledgeRunning, AdmitRun, AttemptStep, AuditPage, CancelRun, Claim, Enroll, EventsAfter, Heartbeat,
-    NewEnrollment, RegisterSession, Renewal, SessionStep,
+    NewEnrollment, RegisterSession, Renewal, ResolveRun, SessionStep,
 };
 use crate::outcome::{Outcome, Stored};
 use crate::port::{ClaimRefused, Store};
@@ -130,6 +131,7 @@ impl Taken {
             running: said.then(|| self.running_call()),
             log: said.then(|| log_pin(b"")),
             usage: None,
+            left: None,
             ending,
             body,
         }
@@ -421,6 +423,11 @@ impl<'h> World<'h> {
 
     pub(super) fn cancel_call(&self, run: RunId) -> CancelRun {
         CancelRun { actor: admin(), run, why: Some("no longer needed".to_owned()) }
+    }
+
+    /// A person's word about a run, whichever its latest attempt is.
+    pub(super) fn resolve_call(&self, run: RunId, verb: Verb) -> ResolveRun {
+        ResolveRun { actor: admin(), run, verb, why: Some("looked at the machine".to_owned()), attempt: None }
     }
 
     /// Lets the lease of an attempt that nobody renews run out, and declares it.

@@ -40,18 +40,28 @@ pub async fn an_open_question_is_closed_by_what_the_evidence_says(harness: &dyn 
     let world = World::new(harness);
     let machine = world.machine("nas").await;
     let exec = Ending::Rejected { reason: RejectReason::Exec, detail: String::new() };
-    for (ending, run, resolution) in [
-        (exited(0), R::Succeeded, Resolution::Receipt),
-        (exited(3), R::Failed, Resolution::Receipt),
-        (stopped(StopReason::Cancel), R::Cancelled, Resolution::Receipt),
-        (stopped(StopReason::Shutdown), R::Cancelled, Resolution::Receipt),
-        (stopped(StopReason::Timeout), R::TimedOut, Resolution::Receipt),
-        (stopped(StopReason::Lease), R::Lost, Resolution::None),
-        (Ending::NeverSpawned, R::RetryWait, Resolution::Receipt),
-        (exec, R::Failed, Resolution::Receipt),
-        (Ending::Lost { evidence: EvidenceKind::RecordDamaged }, R::Lost, Resolution::None),
+    // Whether it was known to run when it was lost, what is said of it then, and what becomes of the run.
+    for (ran, ending, run, resolution) in [
+        (true, exited(0), R::Succeeded, Resolution::Receipt),
+        (false, exited(0), R::Succeeded, Resolution::Receipt),
+        (true, exited(3), R::Failed, Resolution::Receipt),
+        (true, stopped(StopReason::Cancel), R::Cancelled, Resolution::Receipt),
+        (true, stopped(StopReason::Shutdown), R::Cancelled, Resolution::Receipt),
+        (true, stopped(StopReason::Timeout), R::TimedOut, Resolution::Receipt),
+        (true, stopped(StopReason::Lease), R::Lost, Resolution::None),
+        (true, Ending::NeverSpawned, R::Lost, Resolution::None),
+        (false, Ending::NeverSpawned, R::RetryWait, Resolution::Receipt),
+        (false, exec, R::Failed, Resolution::Receipt),
+        (true, Ending::Lost { evidence: EvidenceKind::RecordDamaged }, R::Lost, Resolution::None),
     ] {
-        let taken = lost(&world, &machine, plain()).await;
+        let taken = if ran {
+            lost(&world, &machine, plain()).await
+        } else {
+            let session = world.session(&machine, "boot-a").await;
+            let taken = world.starting(&session, plain()).await;
+            world.expire(&taken).await;
+            taken.held_by(&world.session(&machine, "boot-a").await)
+        };
         assert_eq!(world.state(taken.run).await, R::Lost);
         let answer = settled(world.end(&taken, ending.clone()).await.applied());
         assert_eq!(answer, (AttemptState::Lost, run, resolution), "{ending:?}");

@@ -21,6 +21,7 @@ pub mod claim;
 pub mod clock;
 pub mod end;
 pub mod enrollment;
+pub mod evidence;
 pub mod expiry;
 pub mod fences;
 mod fixture;
@@ -35,6 +36,7 @@ mod race;
 pub mod registration;
 pub mod release;
 pub mod replay;
+pub mod resolve;
 pub mod retry;
 pub mod running;
 pub mod sessions;
@@ -184,6 +186,26 @@ macro_rules! contract_suite {
             a_claim_that_runs_out_under_a_cancel_ends_the_run
             what_cannot_be_cancelled_is_refused
             a_cancel_and_a_start_at_the_same_instant_agree
+            every_race_of_a_stop_and_an_end_tells_the_truth
+            a_cancel_takes_the_place_of_a_timeout
+            where_nothing_ran_the_timeout_comes_first
+        });
+        $crate::contract_suite!(@cases $harness, resolve {
+            a_word_closes_the_question_once
+            waiting_changes_no_record
+            what_is_not_lost_has_no_question
+            a_word_about_an_earlier_attempt_is_not_about_the_latest
+            a_persons_retry_begins_at_once_whatever_the_bounds
+            evidence_after_a_word_is_news_of_the_past
+            evidence_closes_what_a_person_wanted_tried_again
+            a_word_and_evidence_at_the_same_instant_agree
+        });
+        $crate::contract_suite!(@cases $harness, evidence {
+            what_is_known_of_a_lost_attempt_grows
+            a_doubt_that_comes_late_keeps_its_places_until_refuted
+            a_machine_that_started_anew_leaves_nothing
+            what_the_kernel_would_not_let_go_is_remembered
+            a_late_word_without_its_token_closes_nothing
         });
         $crate::contract_suite!(@cases $harness, expiry {
             lost_is_declared_two_seconds_after_the_leases_end
@@ -194,6 +216,7 @@ macro_rules! contract_suite {
             an_end_and_an_expiry_at_the_same_instant_agree
             a_renewal_and_an_expiry_at_the_same_instant_agree
             two_scans_declare_a_lease_once
+            a_scan_names_the_workers_it_has_news_for
         });
         $crate::contract_suite!(@cases $harness, retry {
             a_new_attempt_inherits_nothing
@@ -204,6 +227,7 @@ macro_rules! contract_suite {
             two_scans_begin_an_attempt_once
             the_backstop_stops_what_is_overdue
             the_backstop_leaves_the_retry_policy_in_force
+            a_wait_goes_on_after_a_restart
         });
         $crate::contract_suite!(@cases $harness, logs {
             a_log_grows_in_order_and_a_resend_changes_nothing

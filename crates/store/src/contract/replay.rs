@@ -12,6 +12,7 @@ use leasehold_core::claim::ReleaseReason;
 use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::end::{Ended, Ending};
 use leasehold_core::refusal::{Refusal, RefusalCode};
+use leasehold_core::resolve::Verb;
 use leasehold_core::role::Role;
 use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::time::Clock;
@@ -192,7 +193,10 @@ impl Caller<'_, '_> {
         self.scan(|| store.stop_overdue(64)).await;
         self.end(&overdue, stopped(StopReason::Timeout)).await;
         let lost = self.running(&session, retried_when_lost()).await;
-        self.begin_retries_and_expire(&lost).await;
+        let held = self.running(&session, plain()).await;
+        self.begin_retries_and_expire(&held).await;
+        let resolve = world.resolve_call(held.run, Verb::Retry);
+        answered(|| store.resolve_run(resolve.clone())).await.into_result().unwrap();
 
         let session = self.session(&machine, "boot-a", Some(&session)).await;
         self.end(&lost.held_by(&session), exited(0)).await;

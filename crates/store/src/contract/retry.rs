@@ -196,3 +196,27 @@ pub async fn the_backstop_leaves_the_retry_policy_in_force(harness: &dyn Harness
     world.end(&second, exited(0)).await.applied();
     assert_eq!(world.state(first.run).await, RunState::Succeeded);
 }
+
+/// A wait is stored, not counted in memory: a control plane that starts again keeps the rest of it.
+pub async fn a_wait_goes_on_after_a_restart(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let (_, session) = world.agent("nas").await;
+    let backoff = Value::map([("initial", Value::text("7d")), ("max", Value::text("7d"))]);
+    let retry = Value::map([("max_attempts", Value::Int(2)), ("backoff", backoff)]);
+    let taken = world.running(&session, revision_with([("retry", retry)])).await;
+    world.end(&taken, exited(1)).await.applied();
+    let due = world.view(taken.run).await.run.due.unwrap();
+    let wait = due.since(world.store.now().await.unwrap().lease);
+    assert!(wait > seconds(60), "this run's jitter leaves something to wait for: {wait}");
+    world.pass(seconds(60));
+    let before = world.dump().await;
+    let Some(store) = harness.reopened().await else { return };
+    assert_eq!(world.dump().await, before);
+    let scanned = store.begin_retries(vec![world.attempt_id()]).await.unwrap();
+    let left = scanned.next.unwrap();
+    // What passed while nothing was open may not count, so at most that much is waited longer.
+    assert!(scanned.runs.is_empty() && left <= wait && left.plus(seconds(60)) >= wait, "{left} of {wait}");
+    world.pass(left);
+    assert_eq!(store.begin_retries(vec![world.attempt_id()]).await.unwrap().runs, [taken.run]);
+    assert_eq!(store.run(taken.run).await.unwrap().unwrap().attempts.len(), 2);
+}

@@ -5,11 +5,12 @@
 
 use std::collections::BTreeMap;
 
-use leasehold_core::attempt::{Attempt, AttemptState, EvidenceKind, RejectReason, StopReason};
+use leasehold_core::attempt::{Attempt, AttemptState, EvidenceKind, RejectReason, Resolution, StopReason};
 use leasehold_core::canonical::Value;
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::end::Ending;
 use leasehold_core::id::{AttemptId, RunId};
+use leasehold_core::resolve::Verb;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::{Run, RunState};
 use leasehold_core::session::SessionFence;
@@ -138,8 +139,13 @@ impl Walk<'_> {
             8 => drop(self.world.store.stop_overdue(64).await.unwrap()),
             9 => {
                 let run = self.run();
-                if self.draw(12) == 0 {
-                    drop(self.world.store.cancel_run(self.world.cancel_call(run)).await.unwrap());
+                match self.draw(12) {
+                    0 => drop(self.world.store.cancel_run(self.world.cancel_call(run)).await.unwrap()),
+                    1..6 => {
+                        let verb = Verb::ALL[self.draw(Verb::ALL.len())];
+                        drop(self.world.store.resolve_run(self.world.resolve_call(run, verb)).await.unwrap());
+                    }
+                    _ => {}
                 }
             }
             _ => {
@@ -170,6 +176,9 @@ impl Walk<'_> {
             for (attempt, number) in view.attempts.iter().zip(1..) {
                 assert_eq!(attempt.number.get(), number, "attempts are numbered in order");
                 assert!(attempt.state.is_terminal() || attempt.id == latest.id, "one attempt at a time");
+                let by_a_person = attempt.resolution == Resolution::Person;
+                assert!(!by_a_person || attempt.word.is_some(), "a person's word is kept");
+                assert!(attempt.resolution == Resolution::None || attempt.state == AttemptState::Lost);
                 if attempt.state.is_terminal() {
                     let first = self.attempts.entry(attempt.id).or_insert_with(|| attempt.clone());
                     assert_eq!((attempt.state, &attempt.outcome), (first.state, &first.outcome), "it never changes");
@@ -189,10 +198,7 @@ impl Walk<'_> {
                 let first = self.closed.entry(id).or_insert_with(|| run.clone());
                 assert_eq!(first, run, "a run is closed once");
             }
-            held += usize::from(matches!(
-                latest.state,
-                AttemptState::Claimed | AttemptState::Starting | AttemptState::Running
-            ));
+            held += usize::from(latest.state.is_live());
             self.world.story(id).await;
         }
         let mut active = 0;

@@ -20,6 +20,7 @@ use leasehold_core::event::Event;
 use leasehold_core::id::{AttemptId, EnrollmentId, ProjectName, RunId, SessionId, WorkerId};
 use leasehold_core::lease::{Lease, LeaseProjection};
 use leasehold_core::refusal::Refusal;
+use leasehold_core::resolve::Resolve;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::Run;
 use leasehold_core::session::{Session, SessionFence, SessionProjection};
@@ -28,7 +29,8 @@ use leasehold_core::worker::Worker;
 
 use crate::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
-    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, RunFilter, SessionStep,
+    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter,
+    SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
@@ -49,6 +51,7 @@ mod load;
 mod logs;
 mod queries;
 mod recovery;
+mod resolve;
 mod sessions;
 mod workers;
 
@@ -228,6 +231,10 @@ impl Store for ModelStore {
 
     async fn cancel_run(&self, call: CancelRun) -> Stored<(Cancel, RunView), Unmet> {
         self.transaction(|tx| cancel::cancel(tx, &call))
+    }
+
+    async fn resolve_run(&self, call: ResolveRun) -> Stored<(Resolve, RunView), Unmet> {
+        self.transaction(|tx| resolve::resolve(tx, &call))
     }
 
     async fn run(&self, run: RunId) -> Result<Option<RunView>, StoreError> {

@@ -1,9 +1,11 @@
-//! Why a run is still pending, per worker: what it wants and what each has.
+//! Why a run is still pending, per worker; and of a lost run, the question that is open.
 
 use std::collections::BTreeMap;
 
 use leasehold_core::id::{RunId, WorkerId};
+use leasehold_core::lost;
 use leasehold_core::placement;
+use leasehold_core::resolve::Verb;
 use leasehold_core::run::RunState;
 use serde::{Deserialize, Serialize};
 
@@ -15,12 +17,54 @@ pub struct RunExplanation {
     /// The run.
     #[serde(with = "field::text")]
     pub run_id: RunId,
-    /// Where it stands; only a pending run has more to explain.
+    /// Where it stands; only a pending or a lost run has more to explain.
     #[serde(with = "field::text")]
     pub state: RunState,
     /// Why it is pending, while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Explanation>,
+    /// What is open about it, while it is lost.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub question: Option<Question>,
+}
+
+/// The open question of a lost run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Question {
+    /// The number of the attempt in question.
+    pub attempt: u64,
+    /// Who had it.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    pub worker: Option<WorkerId>,
+    /// What is on record, a sentence each.
+    pub known: Vec<String>,
+    /// What nobody knows, a sentence each.
+    pub unknown: Vec<String>,
+    /// What a person may say now.
+    pub options: Vec<ResolveOption>,
+}
+
+/// One thing that a person may say about a lost run.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ResolveOption {
+    /// The verb.
+    #[serde(with = "field::text")]
+    pub verb: Verb,
+    /// What it does.
+    pub effect: String,
+}
+
+impl From<&lost::Question> for Question {
+    fn from(core: &lost::Question) -> Self {
+        let options = core.options.iter();
+        Self {
+            attempt: core.attempt.get(),
+            worker: core.worker.clone(),
+            known: core.known.clone(),
+            unknown: core.unknown.clone(),
+            options: options.map(|(verb, effect)| ResolveOption { verb: *verb, effect: effect.clone() }).collect(),
+        }
+    }
 }
 
 /// Why a run is pending.

@@ -13,6 +13,7 @@ pub mod log;
 pub mod page;
 pub mod problem;
 mod request;
+pub mod resolve;
 pub mod route;
 pub mod run;
 pub mod secret;

@@ -6,9 +6,11 @@ pub const RUNS: &str = "/api/v1/runs";
 pub const RUN: &str = "/api/v1/runs/{run}";
 /// `POST`: the run is to stop.
 pub const RUN_CANCEL: &str = "/api/v1/runs/{run}/cancel";
+/// `POST`: what is to become of a lost run.
+pub const RUN_RESOLVE: &str = "/api/v1/runs/{run}/resolve";
 /// `GET`: a page of the run's events (`?after=&limit=`); with `?follow=true` server-sent events, resumed with `Last-Event-ID`.
 pub const RUN_EVENTS: &str = "/api/v1/runs/{run}/events";
-/// `GET`: why the run is still pending.
+/// `GET`: why the run is still pending; of a lost one, what is known and what a person may say.
 pub const RUN_EXPLANATION: &str = "/api/v1/runs/{run}/explanation";
 /// `GET`: the run's output as server-sent events (`?follow=true|false&attempt=N`; resumes with `Last-Event-ID`),
 /// or its plain bytes (`?format=raw&stream=stdout|stderr&attempt=N`).

@@ -6,6 +6,7 @@ use leasehold_core::attempt::{self, Attempt, ExitStatus, LimitMeans, Resolution}
 use leasehold_core::crypto::Digest;
 use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::log::{LogState, completeness};
+use leasehold_core::resolve;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::{Run, RunState, StopIntent};
 use serde::{Deserialize, Serialize};
@@ -113,8 +114,17 @@ pub struct AttemptDetail {
     /// What closed its question, once it was lost.
     #[serde(with = "field::text")]
     pub resolution: Resolution,
+    /// The word of the person who closed its question.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub word: Option<Word>,
+    /// Everything that is known of an end that nobody saw.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub evidence: Vec<String>,
     /// Whether something it started may still live.
     pub may_live: bool,
+    /// What the kernel would not let go when it was stopped.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel_incomplete: Option<CancelIncomplete>,
     /// Its process, on its machine.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub process: Option<Process>,
@@ -123,6 +133,35 @@ pub struct AttemptDetail {
     pub usage: Option<Usage>,
     /// Its log.
     pub log: Log,
+}
+
+/// The word of the person who closed a lost attempt's question.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Word {
+    /// `retry`, `mark-failed` or `mark-succeeded`.
+    pub verb: String,
+    /// Who said it.
+    pub by: String,
+    /// Their reason.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// When.
+    pub at: Time,
+}
+
+impl From<&resolve::Word> for Word {
+    fn from(core: &resolve::Word) -> Self {
+        Self { verb: core.verb.to_string(), by: core.by.clone(), why: core.why.clone(), at: core.at.into() }
+    }
+}
+
+/// Processes that could not be killed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CancelIncomplete {
+    /// How many.
+    pub count: u64,
+    /// The process ids of the first of them.
+    pub pids: Vec<u32>,
 }
 
 /// A process on its machine.
@@ -360,7 +399,13 @@ impl AttemptDetail {
             ended_at: attempt.ended_at.map(Time),
             outcome: attempt.outcome.as_ref().map(Outcome::from),
             resolution: attempt.resolution,
+            word: attempt.word.as_ref().map(Word::from),
+            evidence: attempt.evidence.iter().map(ToString::to_string).collect(),
             may_live: attempt.may_live,
+            cancel_incomplete: attempt
+                .left
+                .as_ref()
+                .map(|left| CancelIncomplete { count: left.count, pids: left.pids.clone() }),
             process: attempt.handle.as_ref().map(|handle| Process {
                 boot_id: handle.boot.to_string(),
                 pid: handle.pid,

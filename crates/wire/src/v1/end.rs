@@ -1,8 +1,8 @@
 //! `end`: how the attempt ended, or what is known of it. Every `end` of the token's holder is answered.
 
 use leasehold_core::attempt::{
-    AttemptState, Callback as CoreCallback, EvidenceKind, ExitStatus, LimitMeans, LimitsKept as CoreLimitsKept, LogPin,
-    RejectReason, Resolution, StopReason, Usage as CoreUsage,
+    AttemptState, Callback as CoreCallback, EvidenceKind, ExitStatus, Left, LimitMeans, LimitsKept as CoreLimitsKept,
+    LogPin, RejectReason, Resolution, StopReason, Usage as CoreUsage,
 };
 use leasehold_core::counter::{CallbackSequence, SessionGeneration};
 use leasehold_core::crypto::{CompletionToken, Digest, Domain};
@@ -48,6 +48,9 @@ pub struct EndRequest {
     /// What it used up, where the launcher measured.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub usage: Option<Usage>,
+    /// What the kernel would not let go, where the launcher could not stop everything.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel_incomplete: Option<CancelIncomplete>,
 }
 
 /// What the worker says about the end.
@@ -175,17 +178,57 @@ pub struct LimitsKept {
     pub pids: Option<LimitMeans>,
 }
 
+/// Processes that could not be killed.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct CancelIncomplete {
+    /// How many: at least one.
+    pub count: u64,
+    /// The process ids of the first of them, at most 16.
+    pub pids: Vec<u32>,
+}
+
+impl CancelIncomplete {
+    fn check(&self) -> Result<(), WireError> {
+        let named = self.pids.len();
+        if named > limits::LEFT_PIDS {
+            let allowed = format!("at most {}", limits::LEFT_PIDS);
+            return Err(WireError::limit("cancel_incomplete.pids", format!("{named} process ids"), allowed));
+        }
+        let least = u64::try_from(named).unwrap_or(u64::MAX).max(1);
+        if self.count < least {
+            let got = format!("got {}", self.count);
+            return Err(WireError::invalid("cancel_incomplete.count", got, format!("at least {least}")));
+        }
+        Ok(())
+    }
+}
+
+impl From<&Left> for CancelIncomplete {
+    /// The pids are cut to what the wire allows.
+    fn from(core: &Left) -> Self {
+        Self { count: core.count, pids: core.pids.iter().copied().take(limits::LEFT_PIDS).collect() }
+    }
+}
+
 impl Message for EndRequest {
     const SCHEMA: &'static str = "leasehold/end/v1";
     const LIMIT: usize = limits::JSON_BODY;
 
     fn check(&self) -> Result<(), WireError> {
+        self.cancel_incomplete.as_ref().map_or(Ok(()), CancelIncomplete::check)?;
         match &self.ending {
             Ending::Exited { status, .. } => status.check("ending.exited.status.signal"),
             Ending::Stopped { status, .. } => status.check("ending.stopped.status.signal"),
             Ending::Rejected { detail, .. } if detail.chars().count() > DETAIL => {
                 let got = format!("{} characters", detail.chars().count());
                 Err(WireError::limit("ending.rejected.detail", got, format!("at most {DETAIL} characters")))
+            }
+            Ending::Lost { evidence } if !evidence.is_workers_word() => {
+                let allowed: Vec<_> = EvidenceKind::ALL.iter().filter(|kind| kind.is_workers_word()).collect();
+                let allowed: Vec<_> = allowed.iter().map(ToString::to_string).collect();
+                let allowed = format!("what a worker can know: {}", allowed.join(", "));
+                Err(WireError::invalid("ending.lost.evidence", format!("got {evidence}"), allowed))
             }
             Ending::Rejected { .. } | Ending::NeverSpawned | Ending::Lost { .. } => Ok(()),
         }
@@ -296,6 +339,7 @@ pub fn parse_end(worker: WorkerId, session: SessionId, attempt: AttemptId, body:
             oom_killed: usage.oom_killed,
             limits: CoreLimitsKept { memory: usage.limits.memory, cpu: usage.limits.cpu, pids: usage.limits.pids },
         }),
+        left: request.cancel_incomplete.map(|left| Left { count: left.count, pids: left.pids }),
         body: digest,
     })
 }

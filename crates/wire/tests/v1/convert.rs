@@ -1,6 +1,6 @@
 //! Messages and core's types: nothing is lost in either direction, digests are what core says, secrets stay unseen.
 
-use leasehold_core::attempt::{EvidenceKind, RejectReason, RunningCall, StopReason};
+use leasehold_core::attempt::{EvidenceKind, Left, RejectReason, RunningCall, StopReason};
 use leasehold_core::canonical::Value;
 use leasehold_core::claim::Ask;
 use leasehold_core::crypto::{CompletionToken, Digest, Domain, LeaseToken};
@@ -155,12 +155,21 @@ fn every_ending_survives_both_directions() {
     endings.extend(
         RejectReason::ALL.iter().map(|reason| CoreEnding::Rejected { reason: *reason, detail: "why".to_owned() }),
     );
-    endings.extend(EvidenceKind::ALL.iter().map(|evidence| CoreEnding::Lost { evidence: *evidence }));
+    let said = EvidenceKind::ALL.iter().filter(|kind| kind.is_workers_word());
+    endings.extend(said.map(|evidence| CoreEnding::Lost { evidence: *evidence }));
     for core in endings {
         let request = EndRequest { ending: Ending::from(&core), ..m::end_lost() };
         let read: EndRequest = parse(&encode(&request)).unwrap();
         assert_eq!(CoreEnding::from(&read.ending), core);
     }
+}
+
+#[test]
+fn what_could_not_be_killed_is_cut_by_who_writes_it_and_counted() {
+    let left = Left { count: 40, pids: (1..=40).collect() };
+    let request = EndRequest { cancel_incomplete: Some((&left).into()), ..m::end_stopped() };
+    let call = parse_end("nas".parse().unwrap(), m::session_id(), m::attempt_id(), &encode(&request)).unwrap();
+    assert_eq!(call.left, Some(Left { count: 40, pids: (1..=16).collect() }));
 }
 
 #[test]

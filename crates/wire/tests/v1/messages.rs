@@ -19,7 +19,7 @@ use leasehold_core::session::{SessionProjection, SessionState};
 use leasehold_core::time::{Millis, UtcMillis};
 use leasehold_wire::v1::drain::{DrainAnswer, DrainRequest};
 use leasehold_wire::v1::end::{
-    Completion, Cut, EndAnswer, EndRequest, EndVerdict, Ending, Exit, LimitsKept, Log, Usage,
+    CancelIncomplete, Completion, Cut, EndAnswer, EndRequest, EndVerdict, Ending, Exit, LimitsKept, Log, Usage,
 };
 use leasehold_wire::v1::enroll::{EnrollAnswer, EnrollRequest};
 use leasehold_wire::v1::fence::LeaseProof;
@@ -287,6 +287,7 @@ fn ended(ending: Ending) -> EndRequest {
         running: None,
         log: None,
         usage: None,
+        cancel_incomplete: None,
     }
 }
 
@@ -310,13 +311,15 @@ pub(crate) fn end_exited() -> EndRequest {
             oom_killed: false,
             limits: LimitsKept { memory: Some(LimitMeans::Cgroup), cpu: None, pids: Some(LimitMeans::Rlimit) },
         }),
+        cancel_incomplete: None,
         ..ended(Ending::Exited { status: Exit::Code(7), at_ms: AT })
     }
 }
 
 pub(crate) fn end_stopped() -> EndRequest {
     let ending = Ending::Stopped { reason: StopReason::Cancel, status: Exit::Signal(15), at_ms: AT };
-    EndRequest { running: None, ending, ..end_exited() }
+    let cancel_incomplete = Some(CancelIncomplete { count: 18, pids: vec![4243, 4250] });
+    EndRequest { running: None, ending, cancel_incomplete, ..end_exited() }
 }
 
 pub(crate) fn end_rejected() -> EndRequest {

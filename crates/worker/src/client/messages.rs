@@ -188,6 +188,7 @@ fn end_request(session: SessionNumbers, lease: &HeldLease, end: &End) -> EndRequ
         running: end.running.as_ref().map(Into::into),
         log: end.log.map(Into::into),
         usage: end.usage.map(Into::into),
+        cancel_incomplete: end.left.as_ref().map(Into::into),
     }
 }
 

@@ -5,7 +5,7 @@
 //! step function over ports for time, network, disk and processes.)
 
 use leasehold_core::attempt::{
-    Callback, EvidenceKind, Handle, LogPin, RejectReason, RunningCall, Starting, StopReason, Usage,
+    Callback, EvidenceKind, Handle, Left, LogPin, RejectReason, RunningCall, Starting, StopReason, Usage,
 };
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::counter::{LeaseGeneration, LeaseVersion, SessionGeneration, SessionVersion};
@@ -182,6 +182,8 @@ pub struct Receipt {
     pub log: Option<LogPin>,
     /// What the job used up.
     pub usage: Option<Usage>,
+    /// What the kernel would not let go when the launcher stopped it.
+    pub left: Option<Left>,
 }
 
 /// A lease that a call proves to hold.
@@ -337,6 +339,8 @@ pub struct End {
     pub log: Option<LogPin>,
     /// What the job used up.
     pub usage: Option<Usage>,
+    /// What the kernel would not let go when the launcher stopped it.
+    pub left: Option<Left>,
 }
 
 /// What a worker asks with; the token is a secret, durable here before the first request that names it.

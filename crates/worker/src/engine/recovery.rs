@@ -71,12 +71,13 @@ impl Held {
             running,
             log: receipt.log,
             usage: receipt.usage,
+            left: receipt.left,
         }
     }
 
     pub(super) fn lost(evidence: EvidenceKind) -> Known {
         let ending = Ending::Lost { evidence };
-        Known::Ended(Box::new(End { ending, callback: None, running: None, log: None, usage: None }))
+        Known::Ended(Box::new(End { ending, callback: None, running: None, log: None, usage: None, left: None }))
     }
 }
 

@@ -34,7 +34,7 @@ impl Engine {
                 let callback = held.record.stage.callback().zip(held.token.clone());
                 // Only the launcher's own word carries the token.
                 let callback = callback.filter(|_| reason.is_some());
-                Box::new(End { ending, callback, running: None, log: None, usage: None })
+                Box::new(End { ending, callback, running: None, log: None, usage: None, left: None })
             }
             _ => return,
         };

@@ -7,11 +7,11 @@
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
-use leasehold_core::attempt::{Handle, StopReason};
+use leasehold_core::attempt::{Handle, Left, StopReason};
 use leasehold_core::time::{BootInstant, Millis};
 use serde::{Deserialize, Serialize};
 
-use super::receipt::{Left, Receipt};
+use super::receipt::Receipt;
 use super::socket;
 use crate::attempt_dir::AttemptDir;
 use crate::fault::around;

@@ -4,11 +4,12 @@
 //! after the end, 0600, and is useless without the lease token. `stopped` is said if and only if the launcher
 //! signalled before it reaped; otherwise the end is the process's own. (Worker design, *Launcher*.)
 
-use leasehold_core::attempt::{Callback, ExitStatus, LimitMeans, LimitsKept, LogPin, StopReason, Usage};
+use leasehold_core::attempt::{Callback, ExitStatus, Left, LimitMeans, LimitsKept, LogPin, StopReason, Usage};
 use leasehold_core::counter::CallbackSequence;
 use leasehold_core::crypto::{CompletionToken, Digest};
 use leasehold_core::frame::Cut;
 use leasehold_core::id::AttemptId;
+use leasehold_core::limits::LEFT_PIDS;
 use leasehold_core::time::{BootInstant, Millis, UtcMillis};
 use serde::{Deserialize, Serialize};
 
@@ -22,18 +23,6 @@ const SCHEMA: &str = "leasehold/receipt/v1";
 
 /// Most bytes of a receipt; that many are reserved before the job starts.
 pub const RECEIPT_BYTES: usize = 8 * 1024;
-
-/// Leftover processes that a receipt names; more are only counted.
-pub(super) const LEFT_PIDS: usize = 16;
-
-/// What the kernel does not let go of.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Left {
-    /// How many processes.
-    pub count: u64,
-    /// The ids of the first sixteen.
-    pub pids: Vec<u32>,
-}
 
 /// A launcher's last word.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,7 +61,7 @@ pub struct Ending {
     pub usage: Usage,
     /// Its log.
     pub log: LogSummary,
-    /// Processes that could not be killed (`cancel_incomplete`), the first sixteen of `left_count`.
+    /// Processes that could not be killed (`cancel_incomplete`), the first [`LEFT_PIDS`] of `left_count`.
     pub left: Vec<ProcessIdentity>,
     /// How many processes could not be killed.
     pub left_count: u64,
@@ -411,6 +400,14 @@ mod tests {
         let worst = "\u{1}".repeat(super::super::answer::DETAIL_CHARS);
         let bytes = receipt(Conclusion::Rejected(Rejection::new(RejectReason::Exec, worst))).to_bytes();
         assert!(bytes.len() <= RECEIPT_BYTES);
+    }
+
+    #[test]
+    fn what_could_not_be_killed_is_named_and_counted() {
+        let said = receipt(Conclusion::Ended(Box::new(ending()))).left().unwrap();
+        assert_eq!((said.count, said.pids), (40, (1..=16).collect()));
+        let none = Ending { left: Vec::new(), left_count: 0, ..ending() };
+        assert_eq!(receipt(Conclusion::Ended(Box::new(none))).left(), None);
     }
 
     #[test]

@@ -8,11 +8,12 @@
 use std::io;
 use std::os::fd::OwnedFd;
 
-use leasehold_core::attempt::{ExitStatus, LimitsKept, StopReason};
+use leasehold_core::attempt::{ExitStatus, Left, LimitsKept, StopReason};
 use leasehold_core::counter::CallbackSequence;
 use leasehold_core::crypto::CompletionToken;
 use leasehold_core::frame::Stream;
 use leasehold_core::id::AttemptId;
+use leasehold_core::limits::LEFT_PIDS;
 use leasehold_core::time::{BootInstant, Clock, Millis};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, ioctl_fionbio, read};
@@ -31,7 +32,7 @@ use super::descendants;
 use super::log::Log;
 use super::mask::{Mask, Masked};
 use super::process::{Lock, ReservedReceipt};
-use super::receipt::{Conclusion, Ending, LEFT_PIDS, Left, Moment, Receipt};
+use super::receipt::{Conclusion, Ending, Moment, Receipt};
 use super::remainder::see_off;
 use super::schedule::{Due, Schedule};
 use super::socket;

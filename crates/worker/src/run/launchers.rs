@@ -172,6 +172,7 @@ pub(super) fn said(receipt: &Receipt) -> SaidReceipt {
         callback: Callback { sequence: receipt.callback_sequence, token: receipt.completion_token.digest() },
         token: receipt.completion_token.clone(),
         log: receipt.log(),
+        left: receipt.left(),
         usage: match &receipt.conclusion {
             Conclusion::Rejected(_) => None,
             Conclusion::Ended(ending) => Some(ending.usage),

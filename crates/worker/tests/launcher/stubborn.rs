@@ -5,9 +5,8 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
-use leasehold_core::attempt::{ExitStatus, StopReason};
+use leasehold_core::attempt::{ExitStatus, Left, StopReason};
 use leasehold_core::time::Millis;
-use leasehold_worker::launcher::receipt::Left;
 use leasehold_worker::launcher::stop_named::stop_named;
 use leasehold_worker::launcher::{JobIdentity, LauncherState, Receipt};
 use leasehold_worker::process_identity::{ProcessIdentity, boot_id, signal_verified};

@@ -1,4 +1,4 @@
-//! `leasehold runs explain` and `leasehold explain`: why a run is still pending.
+//! `leasehold runs explain` and `leasehold explain`: why a run is still pending, and what is open about a lost one.
 
 use clap::Args;
 use leasehold_wire::api::explanation::RunExplanation;
@@ -6,17 +6,18 @@ use leasehold_wire::api::route;
 
 use crate::commands::connected::Connected;
 use crate::exit::Exit;
-use crate::explanation;
+use crate::{explanation, question};
 
 const AFTER_HELP: &str = "\
 Examples:
   leasehold runs explain 0192f
   leasehold explain 0192f -o json | jq .explanation.classes
+  leasehold explain 0192f -o json | jq -r '.question.options[].verb'   of a lost one
 
 Exit codes:
   0 told · 3 there is no such run";
 
-/// Says why a run is still pending.
+/// Says why a run is still pending; of a lost one, what is known, what is not, and what you may do.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Explain {
@@ -33,12 +34,16 @@ impl Explain {
         let client = self.connected.client()?;
         let answer: RunExplanation = client.get(&route::of_run(route::RUN_EXPLANATION, &self.run)).await?;
         let id = answer.run_id.to_string();
-        self.connected.output.one(&answer, &id, |out| match &answer.explanation {
-            Some(found) => {
+        self.connected.output.one(&answer, &id, |out| match (&answer.explanation, &answer.question) {
+            (Some(found), _) => {
                 write!(out, "Run {id} is pending: ")?;
                 explanation::write(out, found)
             }
-            None => writeln!(out, "Run {id} is {}: nothing to explain", answer.state),
+            (None, Some(question)) => {
+                writeln!(out, "Run {id} is lost: contact was lost, and what became of it is an open question.\n")?;
+                question::write(out, question, &id)
+            }
+            (None, None) => writeln!(out, "Run {id} is {}: nothing to explain", answer.state),
         })?;
         Ok(Exit::Done)
     }

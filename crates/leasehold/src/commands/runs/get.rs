@@ -1,15 +1,15 @@
-//! `leasehold runs get`: everything about one run, and why it is pending.
+//! `leasehold runs get`: everything about one run, why it is pending, and what is open about it.
 
 use clap::Args;
 use leasehold_core::run::RunState;
-use leasehold_wire::api::explanation::{Explanation, RunExplanation};
+use leasehold_wire::api::explanation::{Explanation, Question, RunExplanation};
 use leasehold_wire::api::route;
 use leasehold_wire::api::run::RunDetail;
 use serde::Serialize;
 
 use crate::commands::connected::Connected;
 use crate::exit::Exit;
-use crate::{explanation, run_page};
+use crate::{explanation, question, run_page};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -37,25 +37,32 @@ struct Answer {
     run: RunDetail,
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Explanation>,
+    #[serde(skip_serializing_if = "Option::is_none")]
+    question: Option<Question>,
 }
 
 impl Get {
     pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
         let client = self.connected.client()?;
         let run: RunDetail = client.get(&route::of_run(route::RUN, &self.run)).await?;
-        let explanation = if run.item.state == RunState::Pending {
+        let (explanation, question) = if matches!(run.item.state, RunState::Pending | RunState::Lost) {
             let path = route::of_run(route::RUN_EXPLANATION, &run.item.id.to_string());
-            client.get::<RunExplanation>(&path).await?.explanation
+            let found: RunExplanation = client.get(&path).await?;
+            (found.explanation, found.question)
         } else {
-            None
+            (None, None)
         };
-        let answer = Answer { run, explanation };
+        let answer = Answer { run, explanation, question };
         let id = answer.run.item.id.to_string();
         self.connected.output.one(&answer, &id, |out| {
             run_page::write(out, &answer.run, self.connected.times)?;
             if let Some(found) = &answer.explanation {
                 write!(out, "\nPending: ")?;
                 explanation::write(out, found)?;
+            }
+            if let Some(open) = &answer.question {
+                writeln!(out)?;
+                question::write(out, open, &id)?;
             }
             Ok(())
         })?;

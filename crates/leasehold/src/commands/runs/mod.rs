@@ -5,6 +5,7 @@ pub(crate) mod explain;
 mod get;
 pub(crate) mod list;
 pub(crate) mod logs;
+mod resolve;
 mod watch;
 
 use clap::Subcommand;
@@ -16,7 +17,9 @@ Examples:
   leasehold runs list --state running
   leasehold runs get 0192f                any unique beginning of a run's id
   leasehold runs logs -f 0192f
-  leasehold runs cancel 0192f";
+  leasehold runs cancel 0192f
+  leasehold runs explain 0192f            why it is pending, or what is known of a lost one
+  leasehold runs resolve 0192f mark-failed --reason 'the machine burned down'";
 
 /// The verbs of runs.
 #[derive(Debug, Subcommand)]
@@ -24,15 +27,19 @@ Examples:
 pub(crate) enum Runs {
     /// List runs, newest first
     List(list::List),
-    /// Show a run with its attempts, and why it is pending
+    /// Show a run with its attempts, why it is pending, or what is open about it
     Get(get::Get),
     /// Print the output of a run
     Logs(logs::Logs),
     /// Stop a run: at once if nothing of it started, else with its grace
     Cancel(cancel::Cancel),
+    /// Say what is to become of a lost run: wait, retry, mark-failed, mark-succeeded
+    Resolve(resolve::Resolve),
+    /// Start the next attempt of a lost run: short for `resolve RUN retry`
+    Retry(resolve::Retry),
     /// Print the story of a run as it happens, until its end
     Watch(watch::Watch),
-    /// Say why a run is still pending: per worker, what it wants and what each has
+    /// Say why a run is still pending, per worker; of a lost one, what is known and what you may do
     Explain(explain::Explain),
 }
 
@@ -43,6 +50,8 @@ impl Runs {
             Self::Get(get) => get.execute().await,
             Self::Logs(logs) => logs.execute().await,
             Self::Cancel(cancel) => cancel.execute().await,
+            Self::Resolve(resolve) => resolve.execute().await,
+            Self::Retry(retry) => retry.execute().await,
             Self::Watch(watch) => watch.execute().await,
             Self::Explain(explain) => explain.execute().await,
         }

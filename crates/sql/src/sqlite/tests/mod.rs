@@ -211,6 +211,7 @@ pub(super) fn exited(step: &AttemptStep, grant: &Grant, code: u8, log: &[u8]) ->
         running: Some(running),
         log: Some(LogPin { length: log.len() as u64, digest: Digest::of(Domain::Log, log), cut: None, finished: true }),
         usage: None,
+        left: None,
         body: Digest::of(Domain::Body, &[code]),
     }
 }

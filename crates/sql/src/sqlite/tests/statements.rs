@@ -3,12 +3,13 @@
 use leasehold_core::canonical::Value;
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::counter::SessionVersion;
+use leasehold_core::resolve::Verb;
 use leasehold_core::run::RunState;
 use leasehold_core::session::Said;
 use leasehold_core::time::{Clock as _, Millis};
 use leasehold_store::call::{
     AcknowledgeRunning, AppendLog, AuditPage, CancelRun, DrainWorker, EventsAfter, Heartbeat, Release, Renewal,
-    RunFilter, SessionStep,
+    ResolveRun, RunFilter, SessionStep,
 };
 use leasehold_store::port::Store as _;
 use rusqlite::Connection;
@@ -87,6 +88,14 @@ pub(super) async fn everything(fixture: &Fixture) {
     store.drain_worker(drain.clone()).await.unwrap().into_result().unwrap();
     store.resume_worker(drain).await.unwrap().into_result().unwrap();
     assert_eq!(store.statistics().await.unwrap().runs[&RunState::Lost], 1);
+    let resolve = ResolveRun {
+        actor: leasehold_core::actor::Actor::System,
+        run: lost,
+        verb: Verb::MarkFailed,
+        why: Some("gone".to_owned()),
+        attempt: None,
+    };
+    store.resolve_run(resolve).await.unwrap().into_result().unwrap();
     store.drain_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
     store.offline_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
 

@@ -369,6 +369,7 @@ impl Control {
             running: said.running.clone(),
             log: said.log,
             usage: said.usage,
+            left: said.left.clone(),
             body: Digest::of(Domain::Body, format!("{said:?}").as_bytes()),
         };
         let (run, attempt, revision) = self.facts(lease.attempt);

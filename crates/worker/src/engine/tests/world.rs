@@ -796,6 +796,7 @@ impl World {
                 finished: true,
             }),
             usage: None,
+            left: None,
         });
     }
 
