@@ -1,6 +1,6 @@
 //! One inbox record being worked on: what is durable, what this life knows, and the one operation under way.
 
-use leasehold_core::attempt::{RejectReason, StopReason};
+use leasehold_core::attempt::{Left, RejectReason, StopReason};
 use leasehold_core::counter::LeaseVersion;
 use leasehold_core::crypto::CompletionToken;
 use leasehold_core::deadline::{kill_margin, lease_deadline, stop_plan};
@@ -12,6 +12,7 @@ use leasehold_core::time::{BootInstant, Millis};
 
 use super::backoff::Retry;
 use super::port::{End, HeldLease, Launch, OpId};
+use super::remainder::Remainder;
 use super::shipping::Shipping;
 use crate::inbox::record::Record;
 
@@ -111,6 +112,9 @@ pub(super) struct Held {
     pub(super) overdue_from: Option<BootInstant>,
     /// How often an observation decided nothing.
     pub(super) undecided: u32,
+    /// What its launcher cannot kill, while it lives and says so.
+    pub(super) left: Option<Left>,
+    pub(super) remainder: Remainder,
 }
 
 impl Held {
@@ -138,6 +142,8 @@ impl Held {
             overdue_stopped: false,
             overdue_from: None,
             undecided: 0,
+            left: None,
+            remainder: Remainder::default(),
         }
     }
 
@@ -167,6 +173,11 @@ impl Held {
 
     pub(super) fn is_attached(&self) -> bool {
         matches!(self.known, Known::Attached)
+    }
+
+    /// Whether a leaving worker may leave this settled record to its next start.
+    pub(super) fn may_be_left(&self) -> bool {
+        self.log.is_failing() || self.remainder.is_awaited()
     }
 
     pub(super) fn has_end(&self) -> bool {
@@ -239,7 +250,8 @@ impl Held {
     pub(super) fn overdue_at(&self) -> Option<BootInstant> {
         let stops = self.record.offer.revision.limits().on_lease_loss == OnLeaseLoss::Stop;
         let alive = matches!(self.known, Known::Attached | Known::Detached);
-        if !stops || !alive || self.overdue_stopped {
+        // One that says what it cannot kill is not frozen; killed, nobody would be left to see that go.
+        if !stops || !alive || self.overdue_stopped || self.left.is_some() {
             return None;
         }
         self.lease.deadline.map(|deadline| deadline.minus(kill_margin(self.lease.length).part(2)))

@@ -29,6 +29,7 @@ pub mod port;
 mod processor;
 mod pull;
 mod recovery;
+mod remainder;
 mod report;
 mod shipping;
 mod shutdown;
@@ -264,6 +265,7 @@ impl Engine {
             }
             Input::HungUp { offer } => self.hung_up(offer),
             Input::Said { offer, receipt } => self.said(offer, &receipt),
+            Input::Left { offer, left } => self.left(offer, left),
             Input::LogGrew { offer, length } => {
                 if let Some(held) = self.records.get_mut(&offer) {
                     held.log.grew(length);

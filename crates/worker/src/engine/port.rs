@@ -110,6 +110,13 @@ pub enum Input {
         /// Its last word.
         receipt: Box<Receipt>,
     },
+    /// What a launcher that stops its job cannot kill has changed.
+    Left {
+        /// Whose.
+        offer: OfferId,
+        /// What there is now.
+        left: Option<Left>,
+    },
     /// The log of an attempt has grown.
     LogGrew {
         /// Whose.
@@ -182,8 +189,10 @@ pub struct Receipt {
     pub log: Option<LogPin>,
     /// What the job used up.
     pub usage: Option<Usage>,
-    /// What the kernel would not let go when the launcher stopped it.
+    /// What the kernel would not let go when the launcher stopped it, unless it went since.
     pub left: Option<Left>,
+    /// Something was left, and went.
+    pub left_gone: bool,
 }
 
 /// A lease that a call proves to hold.

@@ -118,6 +118,7 @@ impl Engine {
             }
         };
         held.log.grew(found.log);
+        held.remainder.learn(&found);
         if held.record.state().is_settled() {
             return;
         }

@@ -45,6 +45,9 @@ impl Engine {
     pub(super) fn ended(&mut self, offer: OfferId, end: End) {
         let Some(held) = self.records.get_mut(&offer) else { return };
         held.retry.reset();
+        if held.record.state().is_settled() {
+            return held.remainder.reported();
+        }
         let stage = match (&held.record.stage, &end.ending) {
             (Stage::StartFailed { .. }, _) => Stage::StartFailureAcknowledged,
             (_, Ending::Lost { evidence }) => {
@@ -61,6 +64,10 @@ impl Engine {
         let now = self.now.boot;
         let Some(held) = self.records.get_mut(&offer) else { return };
         let attempt = held.record.attempt();
+        if held.record.state().is_settled() {
+            // Nobody wants to know any more.
+            return held.remainder.reported();
+        }
         held.known = Known::Ended(Box::new(end));
         match (refusal.code, &refusal.lease) {
             (RefusalCode::LeaseFenced | RefusalCode::LeaseExpired, None) => {
@@ -95,9 +102,10 @@ impl Engine {
             // Settled by an earlier life: how long its log is stands on disk.
             return self.begin(offer, Doing::Observe);
         }
-        if !held.log.is_over(now) {
+        if !held.log.is_over(now) || self.sees_off(offer) {
             return;
         }
+        let Some(held) = self.records.get_mut(&offer) else { return };
         if !held.directory_removed && held.may_have_directory() {
             return self.begin(offer, Doing::RemoveDirectory);
         }

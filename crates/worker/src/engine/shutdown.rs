@@ -54,7 +54,7 @@ impl Engine {
 
     /// Nothing is open: what remains is a settled record whose log nobody takes now.
     fn is_empty(&self) -> bool {
-        let done = |held: &super::Held| held.record.state().is_settled() && !held.is_busy() && held.log.is_failing();
+        let done = |held: &super::Held| held.record.state().is_settled() && !held.is_busy() && held.may_be_left();
         self.releases.is_empty() && self.records.values().all(done)
     }
 

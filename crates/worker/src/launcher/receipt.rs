@@ -220,6 +220,11 @@ impl Receipt {
         }
     }
 
+    /// Whether something was left and went after all.
+    pub fn left_gone(&self) -> bool {
+        matches!(&self.conclusion, Conclusion::Ended(ending) if ending.left_gone)
+    }
+
     /// The same receipt, of a job of which nothing is left any more.
     pub(super) fn with_nothing_left(&self) -> Self {
         let mut receipt = self.clone();

@@ -173,6 +173,7 @@ pub(super) fn said(receipt: &Receipt) -> SaidReceipt {
         token: receipt.completion_token.clone(),
         log: receipt.log(),
         left: receipt.left(),
+        left_gone: receipt.left_gone(),
         usage: match &receipt.conclusion {
             Conclusion::Rejected(_) => None,
             Conclusion::Ended(ending) => Some(ending.usage),

@@ -346,7 +346,10 @@ async fn listen(control: &AsyncFd<ControlConnection>, offer: OfferId, inputs: &m
                 let receipt = Box::new(launchers::said(&receipt));
                 let _ = inputs.send(Input::Said { offer, receipt }).await;
             }
-            Ok(Ok(Some(LauncherState::Running { .. } | LauncherState::Ended))) | Err(_) => {}
+            Ok(Ok(Some(LauncherState::Running { left, .. }))) => {
+                let _ = inputs.send(Input::Left { offer, left }).await;
+            }
+            Ok(Ok(Some(LauncherState::Ended))) | Err(_) => {}
             Ok(Ok(None) | Err(_)) => break,
         }
     }

@@ -13,6 +13,7 @@ mod cut_off_while_running;
 mod end_during_an_outage;
 mod registration_answer_lost;
 mod restarts;
+mod run_as;
 mod service_manager;
 mod stubborn_tree;
 

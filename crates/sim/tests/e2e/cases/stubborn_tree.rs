@@ -2,7 +2,7 @@
 //! time and whole, and nobody else of the machine is signalled. With control groups and without them.
 
 use std::io::{Read, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -138,6 +138,107 @@ fn a_background_child_that_keeps_stdout_holds_up_no_end() -> Result<()> {
         cluster.shut_down()?;
     }
     Ok(())
+}
+
+/// A freezer of cgroup version 1: what is frozen there does not even hear SIGKILL.
+struct Freezer(PathBuf);
+
+impl Freezer {
+    /// `None` where this machine has none that we may use; said aloud.
+    fn make(test: &str) -> Result<Option<Self>> {
+        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
+        let mount = mounts.lines().find(|line| line.contains(" - cgroup ") && line.ends_with(",freezer"));
+        let point = mount.and_then(|line| line.split(' ').nth(4));
+        let name = format!("leasehold-{test}-{}", std::process::id());
+        let made = point.map(|point| Path::new(point).join(name)).filter(|path| std::fs::create_dir(path).is_ok());
+        if made.is_none() {
+            eprintln!("skipped: {test} needs root and a freezer of cgroup version 1");
+        }
+        Ok(made.map(Self))
+    }
+
+    fn hold(&self, pid: &str) -> Result<()> {
+        std::fs::write(self.0.join("cgroup.procs"), pid)?;
+        self.set("FROZEN")
+    }
+
+    fn set(&self, state: &str) -> Result<()> {
+        std::fs::write(self.0.join("freezer.state"), state)?;
+        eventually("the freezer", || {
+            let is = std::fs::read_to_string(self.0.join("freezer.state")).unwrap_or_default();
+            if is.trim() == state { Ok(()) } else { Err(is) }
+        })
+    }
+}
+
+impl Drop for Freezer {
+    fn drop(&mut self) {
+        let _ = std::fs::write(self.0.join("freezer.state"), "THAWED");
+        let gone = eventually("the freezer to be empty", || std::fs::remove_dir(&self.0).map_err(|e| e.to_string()));
+        if let Err(error) = gone {
+            eprintln!("{error:#}");
+        }
+    }
+}
+
+#[test]
+fn what_the_kernel_does_not_let_go_of_is_named_and_seen_off() -> Result<()> {
+    let Some(freezer) = Freezer::make("what-the-kernel-holds")? else { return Ok(()) };
+    let mut cluster = Cluster::start()?;
+    let near = cluster.join(WorkerOptions::named("near"))?;
+    let (pids, gate) = (cluster.directory().join("pids"), cluster.directory().join("gate"));
+
+    // A child: the job's own end does not wait for it.
+    let script = format!(
+        "setsid sleep 600 & echo $! >{}; until [ -e {} ]; do sleep 0.05; done; exit 3",
+        pids.display(),
+        gate.display()
+    );
+    let run = cluster.submit(&["--", "sh", "-c", &script]);
+    let [child] = written_down(&pids, 1)?.try_into().map_err(|_| anyhow::anyhow!("one child"))?;
+    freezer.hold(&child)?;
+    std::fs::write(&gate, "")?;
+    let failed = cluster.wait_for_state(&run, "failed")?;
+    let named = &failed["attempts"][0];
+    ensure!(named["cancel_incomplete"]["pids"][0].to_string() == child && named["may_live"] == true, "{failed}");
+    // It costs no slot: both are taken and done while it is there.
+    for other in [cluster.submit(&["--", "true"]), cluster.submit(&["--", "true"])] {
+        cluster.wait_for_state(&other, "succeeded")?;
+    }
+    freezer.set("THAWED")?;
+    eventually("it to be known as gone", || {
+        let run = cluster.json(&["runs", "get", &run]);
+        let attempt = &run["attempts"][0];
+        let gone = attempt["cancel_incomplete"].is_null() && attempt["may_live"] == false;
+        if gone { Ok(()) } else { Err(run.to_string()) }
+    })?;
+    ensure!(!is_alive(&child), "gone is said of what lives");
+    let told = story::kinds(&cluster, &run)?;
+    for kind in ["cancel.incomplete", "cancel.completed"] {
+        ensure!(told.iter().filter(|told| *told == kind).count() == 1, "{kind}: {told:?}");
+    }
+
+    // The job's own process: it is not over before that is gone, and costs its own slot only.
+    std::fs::remove_file(&pids)?;
+    let run = cluster.submit(&["--grace", "0s", "--", "sh", "-c", &format!("echo $$ >{}; sleep 600", pids.display())]);
+    let [job] = written_down(&pids, 1)?.try_into().map_err(|_| anyhow::anyhow!("one job"))?;
+    cluster.wait_for_state(&run, "running")?;
+    freezer.hold(&job)?;
+    cluster.ask(&["runs", "cancel", &run]);
+    eventually("the worker to say it", || {
+        let written = cluster.written();
+        if written.contains("the kernel does not let go of 1 of its processes") { Ok(()) } else { Err(written) }
+    })?;
+    let other = cluster.submit(&["--", "true"]);
+    cluster.wait_for_state(&other, "succeeded")?;
+    ensure!(cluster.json(&["runs", "get", &run])["state"] == "running", "over, and its process is there");
+    freezer.set("THAWED")?;
+    cluster.wait_for_state(&run, "cancelled")?;
+    eventually("every attempt's directory to go", || {
+        let left = cluster.worker(near).files_in("attempts");
+        if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }
+    })?;
+    cluster.shut_down()
 }
 
 #[test]

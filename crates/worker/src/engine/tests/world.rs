@@ -797,6 +797,7 @@ impl World {
             }),
             usage: None,
             left: None,
+            left_gone: false,
         });
     }
 
