@@ -138,24 +138,17 @@ impl Found<'_> {
         })
     }
 
-    /// 2, for whoever reads that a run is lost or has ended: by then nothing of it lives, with the same exceptions.
+    /// 2, for whoever reads that an attempt is lost or has ended: by then nothing of it lives, with the same exceptions.
     fn over_means_over(&mut self, lives: &Lives<'_>) {
-        for (run, seen) in &self.history.seen_over {
-            let latest = lives.iter().rfind(|((of, _), _)| of == run);
-            let Some(((_, number), life)) = latest else { continue };
-            let daemon = life.daemons.filter(|_| {
-                let said =
-                    self.history.run(run).and_then(|run| run.attempts.iter().find(|said| said.number == *number));
-                !said.is_some_and(|said| self.launcher_was_hit(&said.id))
-            });
-            for span in [Some(life.main), daemon].into_iter().flatten() {
-                if span.to > *seen {
+        for ((run, number), life) in lives {
+            let seen = self.history.seen_over.iter().filter(|((of, up_to), _)| of == run && up_to >= number);
+            let Some(seen) = seen.map(|(_, at)| *at).min() else { continue };
+            let said = self.history.run(run).and_then(|run| run.attempts.iter().find(|said| said.number == *number));
+            let excused = said.is_some_and(|said| self.launcher_was_hit(&said.id));
+            for span in [Some(life.main), life.daemons.filter(|_| !excused)].into_iter().flatten() {
+                if span.to > seen {
                     let late = span.to - seen;
-                    self.add(
-                        2,
-                        Some(run),
-                        format!("attempt {number} lived {late} ms after the run was seen to be over"),
-                    );
+                    self.add(2, Some(run), format!("attempt {number} lived {late} ms after it was seen to be over"));
                 }
             }
         }

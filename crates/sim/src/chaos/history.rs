@@ -8,6 +8,9 @@ use std::fmt::{self, Write as _};
 use super::fault::Fault;
 use super::jobs::{Job, Stream};
 
+/// The number that stands for every attempt of a run.
+pub(crate) const EVERY: u64 = u64::MAX;
+
 /// Everything of one chaos run.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct History {
@@ -19,8 +22,8 @@ pub(crate) struct History {
     pub(crate) runs: Vec<Run>,
     /// What was done, in the order it began.
     pub(crate) faults: Vec<Happened>,
-    /// When a run was first seen to have ended, or to be lost, by run.
-    pub(crate) seen_over: BTreeMap<String, u64>,
+    /// When the attempts of a run up to this number were first seen to be over, one way or another: ended or lost.
+    pub(crate) seen_over: BTreeMap<(String, u64), u64>,
     /// Slots of each worker.
     pub(crate) slots: usize,
     /// Processes of the product that ended although nobody had told them to, or not as they were told.
@@ -249,8 +252,9 @@ impl History {
                 lines.push((mark.at, format!("mark   {mark}")));
             }
         }
-        if let Some(at) = self.seen_over.get(run) {
-            lines.push((*at, "seen   to be over".to_owned()));
+        for ((_, number), at) in self.seen_over.iter().filter(|((of, _), _)| of == run) {
+            let which = if *number == EVERY { "every attempt".to_owned() } else { format!("attempt {number}") };
+            lines.push((*at, format!("seen   that {which} is over")));
         }
         lines.sort();
         for (at, line) in lines {

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use super::api::Api;
 use super::boot_millis;
-use super::history::Submitted;
+use super::history::{EVERY, Submitted};
 use super::jobs::Job;
 
 /// How the load is made.
@@ -29,7 +29,7 @@ pub(crate) struct Load {
 #[derive(Debug, Default)]
 pub(crate) struct Loaded {
     pub(crate) submitted: BTreeMap<String, Submitted>,
-    pub(crate) seen_over: BTreeMap<String, u64>,
+    pub(crate) seen_over: BTreeMap<(String, u64), u64>,
     /// Refusals that no client should meet.
     pub(crate) surprises: Vec<String>,
     to_cancel: Vec<(u64, String)>,
@@ -47,10 +47,19 @@ impl Load {
             self.cancel_what_is_due(&mut loaded);
             let Ok(open) = self.api.json(&format!("/api/v1/runs?{OPEN}&limit=64")) else { continue };
             let now = boot_millis();
-            let open: BTreeSet<&str> =
-                open["items"].as_array().into_iter().flatten().filter_map(|run| run["id"].as_str()).collect();
+            let items = open["items"].as_array().cloned().unwrap_or_default();
+            let mut open = BTreeSet::new();
+            for item in &items {
+                let (Some(run), Some(latest)) = (item["id"].as_str(), item["attempt"].as_u64()) else { continue };
+                open.insert(run);
+                // The latest of a run that waits before its next is over as well.
+                let over = if item["state"] == "retry_wait" { latest } else { latest - 1 };
+                if over > 0 {
+                    loaded.seen_over.entry((run.to_owned(), over)).or_insert(now);
+                }
+            }
             for run in loaded.submitted.keys().filter(|run| !open.contains(run.as_str())) {
-                loaded.seen_over.entry(run.clone()).or_insert(now);
+                loaded.seen_over.entry((run.clone(), EVERY)).or_insert(now);
             }
             let room = self.open.saturating_sub(open.len());
             for _ in 0..room {

@@ -1,7 +1,7 @@
 //! A history that holds, and for each check one that does not: a checker that cannot fail is worthless.
 
 use super::*;
-use crate::chaos::history::{Attempt, Event, Happened, Log, Mark, Outcome, What};
+use crate::chaos::history::{Attempt, EVERY, Event, Happened, Log, Mark, Outcome, What};
 use crate::chaos::jobs::{Job, Kind};
 
 const RUN: &str = "run";
@@ -111,7 +111,7 @@ fn held() -> History {
     history.runs[0].outcome = None;
     history.runs[0].attempts = vec![attempt(1, "lost", Some(lost("lease_expired")))];
     history.runs[0].events = vec![event(1, "attempt.lost", Some("attempt-1")), event(2, "run.lost", None)];
-    history.seen_over.insert(RUN.to_owned(), 30_000);
+    history.seen_over.insert((RUN.to_owned(), EVERY), 30_000);
     history
 }
 
@@ -189,10 +189,14 @@ fn two_a_retry_of_what_had_not_failed() {
 #[test]
 fn two_a_job_that_lives_after_its_run_was_called_over() {
     let mut ended = sound();
-    ended.seen_over.insert(RUN.to_owned(), 2_100);
+    ended.seen_over.insert((RUN.to_owned(), EVERY), 2_100);
     breaks(2, ended, |history| history.marks.push(mark(What::Daemon, 1, 2_101, 0)));
     breaks(2, held(), |history| history.marks.push(mark(What::Beat, 1, 30_001, 12)));
     breaks(2, held(), |history| history.marks.push(mark(What::Daemon, 1, 30_001, 0)));
+    // Of a run that goes on, only what came before its present attempt.
+    let mut next = retried();
+    next.seen_over.insert((RUN.to_owned(), 1), 3_500);
+    breaks(2, next, |history| history.marks.insert(2, mark(What::Beat, 1, 3_501, 4)));
 }
 
 #[test]
