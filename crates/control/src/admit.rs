@@ -51,6 +51,9 @@ impl ControlPlane {
         let Submit { project, task, revision, parameters, idempotency_key } = submit;
         let revision = revision.with_parameters(&parameters).map_err(|errors| ServiceError::Refused(first(&errors)))?;
         check(&revision, idempotency_key.as_deref()).map_err(ServiceError::Refused)?;
+        if !self.room().takes_work() {
+            return Err(ServiceError::Refused(Denied::DiskFull));
+        }
         let now = self.utc();
         let run = RunId::new(now, self.entropy());
         let call = AdmitRun {

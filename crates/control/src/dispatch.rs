@@ -159,6 +159,10 @@ impl ControlPlane {
             dispatcher.pass = None;
             return Ok(CycleEnd::Idle);
         }
+        if !self.room().takes_work() {
+            // Looked at again with the next hint or scan.
+            return Ok(CycleEnd::Settled);
+        }
         let room: usize = waiters.iter().map(|waiter| usize::from(waiter.room())).sum();
         let heads = room.clamp(1, limits::DISPATCH_CLAIMS);
         let mut fitting = Vec::new();

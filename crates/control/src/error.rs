@@ -87,6 +87,12 @@ pub enum Denied {
     /// The idempotency key was used with another request before.
     #[error("this idempotency key was used with another request before: use a new one")]
     KeyReused,
+    /// The disk has no room for new work.
+    #[error(
+        "the control plane's disk is nearly full: new work is refused until there is room again; what runs goes on, and \
+         its ends are kept"
+    )]
+    DiskFull,
     /// A cancel that cannot be.
     #[error(transparent)]
     Cancel(#[from] CancelRefused),

@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use leasehold_core::id::{RunId, WorkerId};
 use leasehold_core::limits;
 use leasehold_core::lost::{Question, question};
-use leasehold_core::placement::{Availability, Explanation, WorkerFacts, explain};
+use leasehold_core::placement::{Availability, Explanation, Outlook, WorkerFacts, explain};
 use leasehold_core::run::RunState;
 use leasehold_core::worker::WorkerState;
 use leasehold_store::view::{RunFacts, RunView, WorkerView};
@@ -52,7 +52,12 @@ impl ControlPlane {
             }
             facts = self.facts(run, last).await?;
         };
-        let explanation = explain(facts.view.revision.placement(), None, &workers);
+        let mut explanation = explain(facts.view.revision.placement(), None, &workers);
+        if explanation.outlook == Outlook::Ready && !self.room().takes_work() {
+            explanation.outlook = Outlook::Limited;
+            "the control plane's disk is nearly full: nothing new is started until there is room again"
+                .clone_into(&mut explanation.nearest);
+        }
         Ok(RunExplanation { run: facts.view, explanation: Some(explanation), truncated, question: None })
     }
 
@@ -91,7 +96,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     use leasehold_core::claim::ReleaseReason;
-    use leasehold_core::placement::{MismatchClass, Outlook};
+    use leasehold_core::placement::MismatchClass;
 
     use super::*;
     use crate::fixture::{World, labelled, plain};

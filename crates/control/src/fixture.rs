@@ -29,11 +29,12 @@ use crate::admit::Submit;
 use crate::dispatch::{CycleEnd, Dispatcher};
 use crate::end::End;
 use crate::enroll::Invite;
-use crate::error::WorkerResult;
+use crate::error::{OperatorResult, WorkerResult};
 use crate::install;
 use crate::plane::{ControlPlane, Settings};
 use crate::principal::{Caller, SessionRef, WorkerPrincipal};
 use crate::pull::{AskAnswer, Pull, Pulled};
+use crate::room::{Elsewhere, Volume};
 use crate::seal::MasterKey;
 
 /// Clocks that stand until they are moved.
@@ -104,12 +105,18 @@ impl Running {
 
 impl World {
     pub(crate) async fn new() -> Self {
+        Self::on(Arc::new(Elsewhere)).await
+    }
+
+    /// A control plane whose store lies on `volume`.
+    pub(crate) async fn on(volume: Arc<dyn Volume>) -> Self {
         let clock = Arc::new(StoppedClock::new());
         let store = Arc::new(ModelStore::new(clock.clone()));
         let entropy = Arc::new(Numbered::default());
         let master = MasterKey::new(&*entropy);
         let opened = install::open(&*store, &master, None, &*clock, &*entropy).await.unwrap();
-        let plane = ControlPlane::new(store.clone(), opened.keys, clock.clone(), entropy.clone(), Settings::default());
+        let settings = Settings { volume, ..Settings::default() };
+        let plane = ControlPlane::new(store.clone(), opened.keys, clock.clone(), entropy.clone(), settings);
         Self { plane, store, clock, entropy, first_token: opened.first_token.unwrap() }
     }
 
@@ -141,6 +148,10 @@ impl World {
     }
 
     pub(crate) async fn submit(&self, revision: Revision) -> RunId {
+        self.try_submit(revision).await.unwrap()
+    }
+
+    pub(crate) async fn try_submit(&self, revision: Revision) -> OperatorResult<RunId> {
         let submit = Submit {
             project: ProjectName::default(),
             task: None,
@@ -148,7 +159,7 @@ impl World {
             parameters: BTreeMap::new(),
             idempotency_key: None,
         };
-        self.plane.admit(&caller(), submit).await.unwrap().run.run.id
+        Ok(self.plane.admit(&caller(), submit).await?.run.run.id)
     }
 
     /// A run that gets into the store without a hint in this process, as another replica's does.

@@ -26,6 +26,7 @@ pub mod pull;
 pub mod query;
 mod recover;
 pub mod resolve;
+pub mod room;
 pub mod seal;
 pub mod sessions;
 pub mod watch;

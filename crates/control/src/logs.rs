@@ -7,6 +7,7 @@ use leasehold_core::attempt::{Attempt, AttemptState};
 use leasehold_core::id::{AttemptId, RunId};
 use leasehold_core::lease::LeaseFence;
 use leasehold_core::limits;
+use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_store::call::{AppendLog, AttemptStep};
 use leasehold_store::view::LogPage;
 
@@ -14,6 +15,7 @@ use crate::error::{Denied, OperatorResult, ServiceError, WorkerResult, settle};
 use crate::hints::{Subscription, Topic};
 use crate::plane::ControlPlane;
 use crate::principal::{SessionRef, WorkerPrincipal};
+use crate::room;
 
 /// How much a follower hands out at once.
 const PIECE: usize = limits::LOG_CHUNK / 4;
@@ -50,6 +52,10 @@ impl ControlPlane {
     ) -> WorkerResult<u64> {
         if bytes.len() > limits::LOG_CHUNK {
             return Err(crate::sessions::over("log bytes", bytes.len(), limits::LOG_CHUNK));
+        }
+        if !self.room().takes_logs() {
+            let why = "the control plane's disk is low: log bytes stay on the worker until there is room again";
+            return Err(ServiceError::Refused(Refusal::new(RefusalCode::Overloaded, why).retry_after(room::AGAIN)));
         }
         let attempt = lease.attempt;
         let step = AttemptStep { session: worker.fence(session), lease };
@@ -89,7 +95,7 @@ impl ControlPlane {
 
 impl LogFollower {
     /// The next piece; none after the last: the attempt has ended and either its log is here as long as the end pinned
-    /// it, or whoever could ship the rest is out of contact. May be dropped and called again.
+    /// it, or the rest will not come now: whoever could ship it is out of contact, or the disk is too low for it. May be dropped and called again.
     pub async fn next(&mut self) -> OperatorResult<Option<LogPiece>> {
         loop {
             // The state is read before the log, so that an end seen here cannot hide bytes that arrived before it.
@@ -129,6 +135,8 @@ impl LogFollower {
         }
         match page.pinned {
             Some(pinned) if page.received >= pinned => Ok(true),
+            // Nobody takes in what is still at the worker, for as long as the disk is low.
+            Some(_) if !self.plane.room().takes_logs() => Ok(true),
             // Lost: whatever of the log is still out there may never come.
             _ if attempt.state == AttemptState::Lost => Ok(true),
             Some(_) => Ok(!self.plane.may_ship(attempt).await?),

@@ -5,16 +5,19 @@
 
 use std::sync::Arc;
 
+use leasehold_core::disk::Room;
 use leasehold_core::registration::Cadence;
 use leasehold_core::time::{BootInstant, Clock, Entropy, Millis, UtcMillis};
 use leasehold_store::outcome::StoreError;
 use leasehold_store::port::Store;
 use tokio::sync::watch;
 
+use crate::error::{Denied, ServiceError};
 use crate::hints::Hints;
 use crate::install::Keys;
 use crate::metrics::Metrics;
 use crate::open_pulls::OpenPulls;
+use crate::room::{Elsewhere, Volume};
 
 /// How long an answer about readiness serves.
 const READY_KEPT: Millis = Millis::from_secs(1);
@@ -36,6 +39,8 @@ pub struct Settings {
     pub recovery_idle: Millis,
     /// Where what happens is counted; the store is to be given a clone of it as its observer.
     pub metrics: Metrics,
+    /// Where the store keeps its bytes.
+    pub volume: Arc<dyn Volume>,
 }
 
 impl Default for Settings {
@@ -48,6 +53,7 @@ impl Default for Settings {
             recovery_scan: Millis::from_secs(5),
             recovery_idle: Millis::from_secs(30),
             metrics: Metrics::default(),
+            volume: Arc::new(Elsewhere),
         }
     }
 }
@@ -67,6 +73,8 @@ struct Inner {
     hints: Hints,
     open_pulls: OpenPulls,
     draining: watch::Sender<bool>,
+    /// What the disk had room for when it was asked last.
+    room: std::sync::Mutex<Room>,
     /// What the store said last when it was asked whether it can commit.
     checked: tokio::sync::Mutex<Option<(BootInstant, Result<(), StoreError>)>>,
 }
@@ -89,6 +97,7 @@ impl ControlPlane {
             hints: Hints::default(),
             open_pulls: OpenPulls::default(),
             draining: watch::Sender::new(false),
+            room: std::sync::Mutex::new(Room::Ample),
             checked: tokio::sync::Mutex::default(),
         };
         Self { inner: Arc::new(inner) }
@@ -107,9 +116,9 @@ impl ControlPlane {
         tokio::join!(begin_drain, self.dispatch_loop(), self.recovery_loop());
     }
 
-    /// Whether work can be done: the store commits, and the control plane does not drain. For `readyz`, which anybody may
-    /// ask: one answer serves everybody for a while.
-    pub async fn ready(&self) -> crate::error::OperatorResult<()> {
+    /// Whether work can be done: the store commits, its disk has room for new work, and the control plane does not drain.
+    /// Answers what there is room for. For `readyz`, which anybody may ask: one answer serves everybody for a while.
+    pub async fn ready(&self) -> crate::error::OperatorResult<Room> {
         let mut checked = self.inner.checked.lock().await;
         let now = self.clock().boot();
         let answer = match &*checked {
@@ -126,7 +135,13 @@ impl ControlPlane {
             StoreError::Unknown { reason } => StoreError::NotDone { reason },
             known => known,
         })?;
-        if self.is_draining() { Err(crate::error::ServiceError::shutting_down()) } else { Ok(()) }
+        if self.is_draining() {
+            return Err(ServiceError::shutting_down());
+        }
+        match self.room() {
+            Room::WorkRefused => Err(ServiceError::Refused(Denied::DiskFull)),
+            room => Ok(room),
+        }
     }
 
     /// The installation's keys: certificates, pin and trust domain.
@@ -162,6 +177,11 @@ impl ControlPlane {
         &self.inner.open_pulls
     }
 
+    pub(crate) fn last_room(&self) -> std::sync::MutexGuard<'_, Room> {
+        // Nothing can panic while it is held.
+        self.inner.room.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
+    }
+
     pub(crate) fn is_draining(&self) -> bool {
         *self.inner.draining.borrow()
     }
@@ -189,7 +209,6 @@ mod tests {
 
     use super::*;
     use crate::end::End;
-    use crate::error::ServiceError;
     use crate::fixture::World;
     use crate::logs::LogFollower;
     use crate::principal::{Caller, SessionRef, WorkerPrincipal};
@@ -205,8 +224,8 @@ mod tests {
             assert!(matches!(refused, ServiceError::NotDone { .. }), "{refused}");
         }
         world.clock.advance(READY_KEPT);
-        assert_eq!(replica.ready().await, Ok(()));
-        assert_eq!(replica.ready().await, Ok(()), "one answer serves everybody for a while");
+        assert_eq!(replica.ready().await, Ok(Room::Ample));
+        assert_eq!(replica.ready().await, Ok(Room::Ample), "one answer serves everybody for a while");
     }
 
     /// Compiles only while what handlers await can move between threads.

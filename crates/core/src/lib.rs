@@ -22,6 +22,7 @@ pub mod counter;
 pub mod crypto;
 pub mod deadline;
 pub mod directive;
+pub mod disk;
 pub mod end;
 pub mod enrollment;
 pub mod event;

@@ -133,6 +133,20 @@ pub const INBOX_RECORDS_MAX: usize = 1024;
 /// One record.
 pub const INBOX_RECORD_BYTES: usize = 160 * KIB;
 
+// Disks. On a small file system the marks are shares of it, see [`crate::disk`].
+
+/// With less free, a control plane takes no log bytes: they stay on the workers.
+pub const DISK_FOR_LOGS: u64 = 128 << 20;
+/// With less free, a control plane takes no new work.
+pub const DISK_FOR_WORK: u64 = 32 << 20;
+/// What a control plane reserves for renewals and ends, once for the database and once for its log. The second part is
+/// covered by one region of the log's index, which therefore never has to grow while the disk is full.
+pub const DISK_RESERVE: u64 = 16 << 20;
+/// With less free, a failed write failed for lack of space.
+pub const DISK_EXHAUSTED: u64 = 1 << 20;
+/// With less free, a worker accepts no offer.
+pub const DISK_FOR_OFFERS: u64 = 32 << 20;
+
 // Events.
 
 /// Kept events of refused or late calls per attempt; more are dropped.
@@ -247,6 +261,7 @@ const _: () = assert!(OFFER_BYTES + 16 * KIB <= INBOX_RECORD_BYTES);
 const _: () = assert!(CAPABILITIES_BYTES < REGISTRATION_BODY && REVISION_BYTES < REVISION_BODY);
 const _: () = assert!(PLACEMENT_BYTES + SCRIPT_BYTES <= REVISION_BYTES);
 const _: () = assert!(INBOX_RECORDS <= INBOX_RECORDS_MAX);
+const _: () = assert!(DISK_EXHAUSTED < DISK_FOR_WORK && DISK_FOR_WORK < DISK_FOR_LOGS);
 
 // A session survives two lost heartbeats, and the shortest run lease asks for no quicker cadence than allowed.
 const _: () = assert!(HEARTBEAT_INTERVAL.times(3).get() <= SESSION_LEASE.get());

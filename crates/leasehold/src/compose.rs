@@ -11,7 +11,7 @@ use leasehold_core::crypto::ApiToken;
 use leasehold_core::time::{Clock, Entropy};
 use leasehold_sql::sqlite::{OpenError, Options, SqliteStore};
 
-use crate::data_directory::DataDirectory;
+use crate::data_directory::{DataDirectory, DataVolume};
 use crate::system::{SystemClock, SystemEntropy, elapsed};
 
 /// A control plane on a store that is open.
@@ -60,7 +60,7 @@ pub(crate) async fn open(data: &DataDirectory, settings: Settings) -> anyhow::Re
         .await
         .with_context(|| format!("cannot open the installation in {}", data.path().display()))?;
     data.write_ca_certificate(opened.keys.ca_certificate())?;
-    let control =
-        ControlPlane::new(Arc::new(store.clone()), opened.keys, clock, entropy, Settings { metrics, ..settings });
+    let settings = Settings { metrics, volume: Arc::new(DataVolume::of(data)), ..settings };
+    let control = ControlPlane::new(Arc::new(store.clone()), opened.keys, clock, entropy, settings);
     Ok(Composed { control, first_token: opened.first_token, store })
 }

@@ -8,8 +8,10 @@ use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 
+use leasehold_control::room::Volume;
 use leasehold_control::seal::MasterKey;
 use leasehold_core::crypto::ApiToken;
+use leasehold_core::disk::Space;
 use leasehold_core::time::Entropy;
 use zeroize::Zeroizing;
 
@@ -137,6 +139,25 @@ impl DataDirectory {
         file.sync_all()?;
         rustix::fs::rename(&beside, path)?;
         File::open(&self.path)?.sync_all()
+    }
+}
+
+/// The file system of a data directory.
+#[derive(Debug)]
+pub(crate) struct DataVolume(PathBuf);
+
+impl DataVolume {
+    /// That of `data`.
+    pub(crate) fn of(data: &DataDirectory) -> Self {
+        Self(data.path.clone())
+    }
+}
+
+impl Volume for DataVolume {
+    fn space(&self) -> Option<Space> {
+        let found = rustix::fs::statvfs(&self.0).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        Some(Space { free: bytes(found.f_bavail), total: bytes(found.f_blocks) })
     }
 }
 

@@ -11,8 +11,12 @@ pub(super) async fn healthz() -> &'static str {
     "ok\n"
 }
 
-/// It can do its work now: the store answers, and it does not drain.
+/// It can do its work now: the store answers, its disk has room for new work, and it does not drain.
 pub(super) async fn readyz(State(api): State<Api>) -> Result<(StatusCode, &'static str), ApiError> {
-    api.control.ready().await?;
-    Ok((StatusCode::OK, "ready\n"))
+    let said = if api.control.ready().await?.takes_logs() {
+        "ready\n"
+    } else {
+        "ready, but the disk is low: logs stay on the workers until there is room\n"
+    };
+    Ok((StatusCode::OK, said))
 }

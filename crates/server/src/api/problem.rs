@@ -90,6 +90,8 @@ impl From<Denied> for ApiError {
             Denied::Ambiguous { .. } => Self::new(ProblemCode::Ambiguous, detail),
             Denied::Invalid { field, got, allowed } => Self::field(&field, got, allowed),
             Denied::KeyReused => Self::new(ProblemCode::KeyReused, detail).fix("send a new key with a new request"),
+            Denied::DiskFull => Self::again(ProblemCode::DiskFull, &detail)
+                .fix("make room on the file system of the control plane's data directory"),
             Denied::Cancel(CancelRefused::AlreadyEnded(_)) => Self::new(ProblemCode::AlreadyEnded, detail),
             Denied::Cancel(CancelRefused::Lost) => Self::new(ProblemCode::RunLost, detail).fix(
                 "`leasehold runs explain RUN` says what is known; `leasehold runs resolve RUN` takes wait, retry, \

@@ -57,6 +57,7 @@ mod queries;
 mod queue;
 mod readers;
 mod recovery;
+mod reserve;
 mod resolve;
 mod rows;
 mod sessions;

@@ -16,6 +16,7 @@ use super::lock::{Lock, refuse_network};
 use super::migrate::{MIGRATIONS, migrate};
 use super::queue::Queue;
 use super::readers::Reader;
+use super::reserve::Reserve;
 use super::transaction::{Fault, Tx};
 use super::writer::{CLOCK_STORED, Writer};
 use super::{Inner, SqliteStore};
@@ -141,9 +142,11 @@ impl SqliteStore {
         let directory = path.parent().filter(|parent| !parent.as_os_str().is_empty()).unwrap_or(Path::new("."));
         refuse_network(directory)?;
         let lock = Lock::take(path)?;
+        let mut reserve = Reserve::of(path);
         make_private(path)?;
         let mut connection = connect(path, OpenFlags::SQLITE_OPEN_READ_WRITE)?;
-        configure(&connection).map_err(|source| OpenError::Sqlite { action: "set the database up", source })?;
+        configure(&connection, reserve.checkpoint_pages())
+            .map_err(|source| OpenError::Sqlite { action: "set the database up", source })?;
         migrate(&mut connection, MIGRATIONS, machine.utc())?;
         let clock = Arc::new(resume_clock(&connection, machine)?);
         let (reads, read_calls) = Queue::bounded(READS);
@@ -155,7 +158,9 @@ impl SqliteStore {
             threads.push(start("leasehold-read", move || reader.serve())?);
         }
         let (writes, calls) = Queue::bounded(WRITES);
-        let writer = Writer { connection, clock: clock.clone(), calls, patience, observer: observer.clone() };
+        reserve.keep();
+        let writer =
+            Writer { connection, clock: clock.clone(), calls, patience, observer: observer.clone(), reserve };
         threads.push(start("leasehold-write", move || {
             writer.serve();
             // Only a database that nobody writes any more may be another's.
@@ -211,11 +216,12 @@ fn connect(path: &Path, access: OpenFlags) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-fn configure(connection: &Connection) -> rusqlite::Result<()> {
+fn configure(connection: &Connection, checkpoint_pages: u64) -> rusqlite::Result<()> {
     // Anything else here would mean a file system without shared memory: the readers could not open it either.
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
     connection.pragma_update(None, "synchronous", "FULL")?;
     connection.pragma_update(None, "journal_size_limit", 64 * 1024 * 1024)?;
+    connection.pragma_update(None, "wal_autocheckpoint", i64::try_from(checkpoint_pages).unwrap_or(1000))?;
     connection.pragma_update(None, "trusted_schema", false)
 }
 

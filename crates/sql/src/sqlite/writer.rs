@@ -1,7 +1,8 @@
 //! The one writer: a thread that carries out queued calls in groups, one transaction and one sync per group.
 //!
 //! Each call has a savepoint, so one that fails undoes only itself; every answer waits for the commit. The stored lease
-//! clock goes along with each commit. (Control design, *SQLite*.)
+//! clock goes along with each commit. A group that an exhausted disk refused is carried out once more in the space of the
+//! [`super::reserve`]. (Control design, *SQLite*.)
 
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, RecvTimeoutError};
@@ -13,6 +14,7 @@ use rusqlite::{Connection, ErrorCode};
 
 use super::clock::{self, LeaseClock};
 use super::queue::{Job, Undo};
+use super::reserve::Reserve;
 use super::transaction::{Fault, Tx};
 
 /// Calls in one transaction.
@@ -30,12 +32,15 @@ pub(super) struct Writer {
     pub(super) patience: Duration,
     /// Who is told what was committed.
     pub(super) observer: Option<Arc<dyn Observer>>,
+    /// What a full disk cannot take from it.
+    pub(super) reserve: Reserve,
 }
 
 impl Writer {
     /// Carries calls out until the queue is closed and empty; then stores the clock.
-    pub(super) fn serve(self) {
+    pub(super) fn serve(mut self) {
         loop {
+            self.reserve.keep();
             match self.calls.recv_timeout(self.patience) {
                 Ok(first) => self.carry_out(self.group(first)),
                 Err(RecvTimeoutError::Timeout) => self.keep_clock(clock::is_needed),
@@ -55,23 +60,33 @@ impl Writer {
     }
 
     /// One transaction for the whole group.
-    fn carry_out(&self, mut group: Vec<Box<dyn Job>>) {
-        let mut facts = Vec::new();
-        let committed = self.transact(|| {
-            let mut wrote = false;
-            for job in &mut group {
-                wrote |= self.one(&mut **job, &mut facts)?;
-            }
-            Ok(wrote)
-        });
-        if let (Ok(()), Some(observer)) = (&committed, &self.observer) {
-            for fact in facts {
-                observer.committed(fact);
-            }
+    fn carry_out(&mut self, mut group: Vec<Box<dyn Job>>) {
+        let mut committed = self.try_out(&mut group);
+        // Whatever of the first try may stand in the log, a commit of the second replaces it.
+        if committed.is_err() && self.reserve.give_up() {
+            committed = self.try_out(&mut group);
         }
         for job in group {
             job.answer(committed.clone());
         }
+    }
+
+    /// Carries the group out and tells the observer what it made true.
+    fn try_out(&self, group: &mut [Box<dyn Job>]) -> Result<(), StoreError> {
+        let mut facts = Vec::new();
+        self.transact(|| {
+            let mut wrote = false;
+            for job in group {
+                wrote |= self.one(&mut **job, &mut facts)?;
+            }
+            Ok(wrote)
+        })?;
+        if let Some(observer) = &self.observer {
+            for fact in facts {
+                observer.committed(fact);
+            }
+        }
+        Ok(())
     }
 
     /// Stores the clock in a transaction of its own, if it is `needed`.

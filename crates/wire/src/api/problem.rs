@@ -74,6 +74,8 @@ codes! {
     Internal = "internal", 500, "Something went wrong on our side";
     /// Certainly not done; may be asked again as it was.
     Overloaded = "overloaded", 503, "The control plane cannot take this now";
+    /// The control plane's disk has no room for new work.
+    DiskFull = "disk_full", 503, "The control plane's disk is nearly full";
     /// Done or not: only the same request again tells.
     UnknownOutcome = "unknown_outcome", 503, "Whether it was done is unknown";
 }

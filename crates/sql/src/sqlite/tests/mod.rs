@@ -31,6 +31,7 @@ use super::{Options, SqliteStore};
 mod clock;
 mod crash;
 mod damage;
+mod full_disk;
 mod group;
 mod observed;
 mod opening;
