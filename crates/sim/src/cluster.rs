@@ -463,6 +463,15 @@ impl Cluster {
         line.split_whitespace().next_back().map(str::to_owned).context("the line of the token is empty")
     }
 
+    /// The process id of the control plane.
+    ///
+    /// # Panics
+    ///
+    /// When the control plane does not run.
+    pub fn control_pid(&self) -> u32 {
+        self.control.as_ref().expect("the control plane runs").pid()
+    }
+
     /// Sends a signal to the control plane.
     pub fn signal_control(&self, signal: Signal) -> Result<()> {
         self.control.as_ref().context("the control plane does not run")?.signal(signal)

@@ -1,10 +1,6 @@
 //! The control plane killed, or its disk full: what it said stays true, and it comes back by itself.
 
 use std::collections::BTreeSet;
-use std::fs::File;
-use std::io::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
@@ -13,29 +9,10 @@ use leasehold_sim::cluster::{Cluster, WorkerOptions};
 use leasehold_sim::database::contradictions;
 use leasehold_sim::eventually::eventually;
 use leasehold_sim::machine::is_root_or_skip;
-use leasehold_sim::process;
 use leasehold_sim::request;
 use leasehold_sim::seed::Seed;
+use leasehold_sim::small_disk::SmallDisk;
 use rustix::process::Signal;
-
-/// A small file system of its own over a directory; gone when dropped.
-struct SmallDisk(PathBuf);
-
-impl SmallDisk {
-    fn over(directory: &Path) -> Result<Self> {
-        std::fs::create_dir_all(directory)?;
-        let size = ["-t", "tmpfs", "-o", "size=8m,mode=0700", "tmpfs"];
-        process::run(Command::new("mount").args(size).arg(directory))?.expect_code(0);
-        Ok(Self(directory.to_owned()))
-    }
-}
-
-impl Drop for SmallDisk {
-    fn drop(&mut self) {
-        // Lazily: what has files open here may end after this.
-        let _ = Command::new("umount").arg("--lazy").arg(&self.0).status();
-    }
-}
 
 fn readiness(cluster: &Cluster) -> Result<u16> {
     Ok(request::get(&cluster.api(), "/readyz", None)?.status)
@@ -54,7 +31,7 @@ fn a_full_disk_is_said_and_is_over_when_there_is_room_again() -> Result<()> {
         return Ok(());
     }
     let mut cluster = Cluster::prepare()?;
-    let disk = SmallDisk::over(&cluster.data())?;
+    let disk = SmallDisk::mount(&cluster.data(), 8)?;
     cluster.start_control()?;
     cluster.join(WorkerOptions::named("near"))?;
     let gate = cluster.directory().join("gate");
@@ -63,16 +40,12 @@ fn a_full_disk_is_said_and_is_over_when_there_is_room_again() -> Result<()> {
     cluster.wait_for_state(&run, "running")?;
     assert_eq!(readiness(&cluster)?, 200);
 
-    let filler = cluster.data().join("filler");
-    let mut file = File::create(&filler)?;
-    while file.write_all(&[0; 4096]).is_ok() {}
-    // What the log of the database has in reserve is used up by what is written meanwhile.
+    disk.fill()?;
     becomes(&cluster, 503)?;
     assert_eq!(request::get(&cluster.api(), "/healthz", None)?.status, 200, "it lives, and can still be read");
     assert_eq!(cluster.json(&["runs", "get", &run])["state"], "running");
 
-    drop(file);
-    std::fs::remove_file(&filler)?;
+    disk.empty()?;
     becomes(&cluster, 200)?;
     std::fs::write(&gate, "")?;
     cluster.wait_for_state(&run, "succeeded")?;

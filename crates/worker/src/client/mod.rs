@@ -19,7 +19,7 @@ use hyper::header::HeaderValue;
 use leasehold_core::counter::SessionGeneration;
 use leasehold_core::directive::Directive;
 use leasehold_core::id::SessionId;
-use leasehold_core::refusal::Refusal;
+use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::time::{Millis, UtcMillis};
 use leasehold_wire::v1::problem::Problem;
 use leasehold_wire::{Message, parse};
@@ -69,6 +69,11 @@ impl Client {
         let connection = if bulk { &self.bulk } else { &self.control };
         let sent = tokio::time::timeout(timeout.to_std(), connection.send(call.step(), request, limit)).await;
         let outcome = match sent {
+            // A piece of a log is split whoever finds it too large, something on the way included.
+            Ok(Ok(response)) if bulk && response.status == 413 => {
+                let refusal = Refusal::new(RefusalCode::LimitExceeded, "the piece of log is too large for the way");
+                (Outcome::Refused(refusal), Vec::new())
+            }
             Ok(Ok(response)) => concluded(&response, read),
             Ok(Err(Unanswered::NotSent(why))) => (Outcome::NotDone(why), Vec::new()),
             Ok(Err(Unanswered::MayHaveArrived(why))) => (Outcome::Unknown(why), Vec::new()),

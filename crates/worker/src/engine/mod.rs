@@ -152,6 +152,8 @@ pub struct Engine {
     ordered: Ordered,
     shutdown: Shutdown,
     barred: Option<Barred>,
+    /// The state directory's disk is too low for new work.
+    disk_low: bool,
     exited: bool,
 }
 
@@ -192,6 +194,7 @@ impl Engine {
             ordered: Ordered::recovered(drained_here),
             shutdown: Shutdown::default(),
             barred: None,
+            disk_low: false,
             exited: false,
         }
     }
@@ -263,6 +266,7 @@ impl Engine {
                     self.remains_stopped(offer, evidence);
                 }
             }
+            Input::Disk { low } => self.disk(low),
             Input::HungUp { offer } => self.hung_up(offer),
             Input::Said { offer, receipt } => self.said(offer, &receipt),
             Input::Left { offer, left } => self.left(offer, left),
@@ -395,11 +399,23 @@ impl Engine {
     }
 
     fn free_slots(&self) -> usize {
-        if self.takes_nothing_new() || self.barred.is_some() {
+        if self.takes_nothing_new() || self.barred.is_some() || self.disk_low {
             return 0;
         }
         let room = self.config.inbox_records.saturating_sub(self.records.len() + self.releases.len());
         usize::from(self.config.max_runs).saturating_sub(self.occupied()).min(room)
+    }
+
+    /// What runs is not touched: its receipt has room of its own, and its log says what it could not keep.
+    fn disk(&mut self, low: bool) {
+        if std::mem::replace(&mut self.disk_low, low) == low {
+            return;
+        }
+        if low {
+            let text = "the state directory's disk is low: no new work is accepted until there is room again";
+            return self.report(Level::Fault, None, text);
+        }
+        self.report(Level::Info, None, "the state directory's disk has room again: new work is accepted");
     }
 
     /// The back-off of calls that matter to a held lease is short.

@@ -117,6 +117,11 @@ pub enum Input {
         /// What there is now.
         left: Option<Left>,
     },
+    /// Whether the state directory's disk is too low for new work; said when it changes.
+    Disk {
+        /// It is.
+        low: bool,
+    },
     /// The log of an attempt has grown.
     LogGrew {
         /// Whose.

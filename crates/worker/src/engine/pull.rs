@@ -279,6 +279,9 @@ impl Engine {
         if self.takes_nothing_new() {
             return Err(ReleaseReason::Draining);
         }
+        if self.disk_low {
+            return Err(ReleaseReason::DiskLow);
+        }
         if self.records.len() >= self.config.inbox_records {
             return Err(ReleaseReason::InboxFull);
         }

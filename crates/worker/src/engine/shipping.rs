@@ -32,6 +32,8 @@ pub(super) struct Shipping {
     stuck_at: Option<u64>,
     busy: bool,
     most: usize,
+    /// It was shipped from the beginning once more; once is enough.
+    began_anew: bool,
     given_up: bool,
     settled_at: Option<BootInstant>,
     pub(super) retry: Retry,
@@ -46,6 +48,7 @@ impl Default for Shipping {
             stuck_at: None,
             busy: false,
             most: LOG_CHUNK,
+            began_anew: false,
             given_up: false,
             settled_at: None,
             retry: Retry::default(),
@@ -133,15 +136,26 @@ impl Engine {
         match outcome {
             Outcome::Answered(Answer::Log { durable }) => {
                 held.log.retry.reset();
-                held.log.most = LOG_CHUNK;
+                // Grown again step by step: whoever refused a large piece refuses the next one, too.
+                held.log.most = (held.log.most + LEAST).min(LOG_CHUNK);
                 held.log.stuck_at = (durable <= held.log.durable).then_some(held.log.available).flatten();
                 held.log.durable = durable.max(held.log.durable);
             }
             Outcome::Refused(refusal) => match refusal.code {
                 RefusalCode::LimitExceeded if held.log.most > LEAST => held.log.most = (held.log.most / 2).max(LEAST),
-                RefusalCode::Overloaded | RefusalCode::RateLimited | RefusalCode::Unauthenticated => {
+                // Fewer bytes are durable than was said, as after a backup was put back: asked from the beginning.
+                RefusalCode::InvalidRequest if held.log.durable > 0 && !held.log.began_anew => {
+                    held.log.began_anew = true;
+                    held.log.durable = 0;
+                    held.log.retry.failed(now, Millis::from_secs(1), BACKOFF_MAX, &*self.entropy);
+                }
+                RefusalCode::LimitExceeded
+                | RefusalCode::Overloaded
+                | RefusalCode::RateLimited
+                | RefusalCode::Unauthenticated => {
                     let least = refusal.retry_after.unwrap_or(Millis::ZERO);
-                    held.log.retry.failed(now, least, BACKOFF_MAX, &*self.entropy);
+                    // Sooner than other calls: a log that waits costs nobody but its reader.
+                    held.log.retry.failed(now, least, BACKOFF_MAX.part(4), &*self.entropy);
                 }
                 code => {
                     if self.refused_session(code, &refusal.message) {

@@ -1,8 +1,10 @@
-//! One thread that makes things durable, in order, so that no fsync delays a heartbeat.
+//! One thread that makes things durable, in order, so that no fsync delays a heartbeat; and whether the disk has room for
+//! new work.
 
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
+use leasehold_core::disk::{Space, is_low_for_offers};
 use leasehold_core::id::{AttemptId, OfferId};
 use tokio::sync::mpsc::Sender;
 
@@ -60,6 +62,23 @@ impl Drop for Disk {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// Whether the disk was too low for new work when it was looked at last.
+#[derive(Debug, Default)]
+pub(super) struct Lowness {
+    low: bool,
+}
+
+impl Lowness {
+    /// Looks again, at the cost of one system call; answers what changed. A file system that does not tell counts as it
+    /// was: the write that fails then says it.
+    pub(super) fn changed(&mut self, state: &StateDir) -> Option<bool> {
+        let found = rustix::fs::statvfs(state.dir().path()).ok()?;
+        let bytes = |blocks: u64| blocks.saturating_mul(found.f_frsize);
+        let low = is_low_for_offers(self.low, Space { free: bytes(found.f_bavail), total: bytes(found.f_blocks) });
+        (std::mem::replace(&mut self.low, low) != low).then_some(low)
     }
 }
 

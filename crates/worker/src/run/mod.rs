@@ -39,7 +39,7 @@ use crate::launcher::spawn::LauncherProgram;
 use crate::launcher::{ControlConnection, LauncherState};
 use crate::state_dir::StateDir;
 use crate::status::Agent;
-use disk::{Disk, Write};
+use disk::{Disk, Lowness, Write};
 use faults::Faults;
 use launchers::Surroundings;
 use log_watch::LogWatch;
@@ -143,7 +143,7 @@ async fn drive(
     let mut followers = Followers::default();
     let client = Arc::clone(&driver.client);
     driver.tasks.spawn(async move { client.close_idle_bulk().await });
-    let mut input = Input::Start;
+    let (mut input, mut lowness) = (Input::Start, Lowness::default());
     loop {
         if matches!(input, Input::Signal(Signal::Terminate)) {
             service_manager::stopping(drain);
@@ -155,10 +155,14 @@ async fn drive(
             driver.calls.remove(op);
         }
         let now = Moment { boot: clock.boot(), utc: clock.utc() };
-        for effect in engine.step(now, input) {
-            if let Some(exit) = driver.carry_out(effect)? {
-                driver.leave_home();
-                return Ok(exit);
+        // Looked at whenever something happens anyway: no wake-up of its own.
+        let disk = lowness.changed(&driver.state).map(|low| Input::Disk { low });
+        for input in disk.into_iter().chain([input]) {
+            for effect in engine.step(now, input) {
+                if let Some(exit) = driver.carry_out(effect)? {
+                    driver.leave_home();
+                    return Ok(exit);
+                }
             }
         }
         manager.ready();
@@ -297,7 +301,8 @@ impl Driver {
                             (Outcome::Answered(Answer::Log { durable: offset }), Vec::new())
                         }
                         Ok(Ok(bytes)) => client.call(&call, bytes, timeout).await,
-                        Ok(Err(why)) => (Outcome::Refused(Refusal::new(RefusalCode::InvalidRequest, why)), Vec::new()),
+                        // No longer what was written there: as bad as other bytes at the control plane.
+                        Ok(Err(why)) => (Outcome::Refused(Refusal::new(RefusalCode::ConflictReplay, why)), Vec::new()),
                         Err(error) => (Outcome::NotDone(error.to_string()), Vec::new()),
                     }
                 }

@@ -19,7 +19,7 @@ use leasehold_worker::identity::Identity;
 use rcgen::{CertificateParams, KeyPair};
 use zeroize::Zeroizing;
 
-use crate::server::{Ca, DOMAIN, Reply, Request, Server};
+use crate::server::{Ca, DOMAIN, Reply, Request, Server, UNREAD_OFFER};
 
 const PATIENCE: Millis = Millis::from_secs(20);
 
@@ -265,4 +265,52 @@ async fn logs_go_over_a_connection_of_their_own_with_their_fences_in_headers() {
     assert_eq!(header("content-type"), "application/octet-stream");
     assert_eq!(header("leasehold-session-generation"), "2");
     assert_eq!(header("leasehold-lease-token"), LeaseToken::from_bytes([9; 32]).reveal());
+}
+
+#[tokio::test]
+async fn stalled_logs_delay_no_other_call_and_hold_no_more_than_their_pieces() {
+    let (server, client) = plane(|_| Reply::message(&drained())).await;
+    let Call::Log { session, lease, .. } = log(0) else { unreachable!() };
+    let lease = HeldLease { offer: UNREAD_OFFER.parse().unwrap(), ..lease };
+    let piece = Bytes::from(vec![b'x'; leasehold_core::limits::LOG_CHUNK]);
+    let (client, session) = (std::sync::Arc::new(client), session);
+    // As many as the engine ever has under way, each larger than every window.
+    let stalled: Vec<_> = (0..4)
+        .map(|_| {
+            let (client, lease, piece) = (client.clone(), lease.clone(), piece.clone());
+            tokio::spawn(async move {
+                let call = Call::Log { session, lease, offset: 0, most: piece.len() };
+                client.call(&call, piece, Millis::from_secs(6)).await.0
+            })
+        })
+        .collect();
+    let began = tokio::time::Instant::now();
+    let mut slowest = std::time::Duration::ZERO;
+    while began.elapsed() < std::time::Duration::from_secs(4) {
+        let sent = tokio::time::Instant::now();
+        let outcome = outcome(&client, &drain(), PATIENCE).await;
+        assert!(matches!(outcome, Outcome::Answered(_)), "{outcome:?}");
+        slowest = slowest.max(sent.elapsed());
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    assert!(stalled.iter().all(|call| !call.is_finished()), "they stall meanwhile");
+    // A beat has a third of its interval, at least five thirds of a second, before it counts as failed.
+    assert!(slowest < std::time::Duration::from_millis(1_600), "a call took {slowest:?}");
+    for call in stalled {
+        assert!(matches!(call.await.unwrap(), Outcome::Unknown(_)));
+    }
+    let used: std::collections::BTreeSet<_> = server.requests().iter().map(|request| request.connection).collect();
+    assert_eq!(used.len(), 1, "the stalled ones are on a connection of their own");
+    // What was stalled is over: a new piece goes through on a new connection.
+    let Call::Log { lease, .. } = log(0) else { unreachable!() };
+    let call = Call::Log { session, lease, offset: 0, most: 1024 };
+    client.call(&call, Bytes::from_static(b"piece"), PATIENCE).await;
+    assert!(server.requests().last().unwrap().line.contains("/logs?"), "it arrived");
+}
+
+#[tokio::test]
+async fn a_piece_that_something_on_the_way_finds_too_large_is_to_be_split() {
+    let (_server, client) = plane(|_| Reply::Answer(413, b"<html>413 Request Entity Too Large</html>".to_vec())).await;
+    let (outcome, _) = client.call(&log(0), Bytes::from_static(b"piece"), PATIENCE).await;
+    assert!(matches!(&outcome, Outcome::Refused(got) if got.code == RefusalCode::LimitExceeded), "{outcome:?}");
 }

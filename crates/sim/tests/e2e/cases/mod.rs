@@ -4,6 +4,8 @@
 //! its bounds are the shortest that the product allows, and the file says so. They are examples of kinds: what one of
 //! them finds is fixed as a kind.
 
+mod bad_log_endpoint;
+mod bytes;
 mod claim_against_cancel;
 mod claim_answer_lost;
 mod cloned_state;
@@ -11,6 +13,7 @@ mod control_clock_steps;
 mod control_plane_killed;
 mod cut_off_while_running;
 mod end_during_an_outage;
+mod full_disks;
 mod registration_answer_lost;
 mod restarts;
 mod run_as;

@@ -421,3 +421,51 @@ fn a_drain_at_the_machine_outlives_the_agent_and_an_operators_word_does_not_end_
     assert_eq!(world.spawns.len(), 4);
     world.check();
 }
+
+#[test]
+fn a_low_disk_takes_nothing_new_and_touches_nothing_that_runs() {
+    let mut world = World::new(7, CALM);
+    world.longest_job = 10_000_000;
+    world.start_agent();
+    world.submit_in(0);
+    world.run_until("it runs", |world| world.spawns.len() == 1);
+    world.disk_low(true);
+    for _ in 0..3 {
+        world.submit_in(10);
+    }
+    let later = world.now + 200_000;
+    world.run_until("three more wait", |world| world.now > later);
+    assert_eq!(world.spawns.len(), 1, "{}", world.story());
+    assert!(world.faults.iter().any(|fault| fault.contains("disk is low")), "{:?}", world.faults);
+    let running = *world.spawns.keys().next().unwrap();
+    assert!(world.is_running(running));
+    world.disk_low(false);
+    world.run_until("the next is taken", |world| world.spawns.len() == 3);
+    world.check();
+}
+
+#[test]
+fn a_log_endpoint_that_misbehaves_in_turn_delays_no_beat_and_loses_no_byte() {
+    for seed in 4000..4020 {
+        let mut world = World::new(seed, CALM);
+        world.bad_logs = true;
+        world.longest_job = 10_000;
+        world.start_agent();
+        for n in 0..5 {
+            world.submit_in(n * 100);
+        }
+        let after = world.dice.below(8_000);
+        world.crash_in(after);
+        world.run_until("five runs ended", |world| world.runs.len() == 5 && all_ended(world));
+        world.run_until("nothing left", World::is_clean);
+        world.check();
+        for attempt in world.control.attempts.values() {
+            let shipped = world.control.logs.get(&attempt.id).copied().unwrap_or(0);
+            assert_eq!(shipped, attempt.log.map_or(0, |log| log.length), "seed {seed}\n{}", world.story());
+        }
+        // One beat per interval (12 s under a lease of 60 s, 15 s without), whatever the logs do; a start beats at once.
+        let seconds = usize::try_from(world.now / 1000 - 1000).unwrap();
+        let beats = world.calls["heartbeat"];
+        assert!(beats >= seconds / 17, "seed {seed}: {beats} beats in {seconds} s");
+    }
+}

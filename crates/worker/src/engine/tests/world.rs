@@ -12,6 +12,7 @@ use leasehold_core::deadline::stop_plan;
 use leasehold_core::end::Ending;
 use leasehold_core::id::{AttemptId, BootId, OfferId};
 use leasehold_core::inbox::InboxState;
+use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::time::{BootInstant, Entropy, Millis, UtcMillis};
 use leasehold_core::verdict::{BarrierFact, LockFact};
 
@@ -263,6 +264,8 @@ pub(super) struct World {
     pub(super) cut_until: i64,
     pub(super) lease: &'static str,
     pub(super) losing: Option<Losing>,
+    /// The log endpoint misbehaves.
+    pub(super) bad_logs: bool,
     pub(super) trace: Vec<String>,
 }
 
@@ -302,6 +305,7 @@ impl World {
             cut_until: 0,
             lease: "60s",
             losing: None,
+            bad_logs: false,
             trace: Vec::new(),
         }
     }
@@ -326,6 +330,10 @@ impl World {
 
     pub(super) fn crash_in(&mut self, after: u64) {
         self.at(after, Event::Crash);
+    }
+
+    pub(super) fn disk_low(&mut self, low: bool) {
+        self.feed(Input::Disk { low });
     }
 
     pub(super) fn signal(&mut self, signal: Signal) {
@@ -597,6 +605,9 @@ impl World {
 
     fn send(&mut self, op: OpId, call: Call, timeout: Millis) {
         *self.calls.entry(call.name()).or_default() += 1;
+        if self.bad_logs && matches!(call, Call::Log { .. }) {
+            return self.log_endpoint(op, call, timeout);
+        }
         let life = self.life;
         if self.now < self.cut_until {
             return self.answer(
@@ -623,6 +634,23 @@ impl World {
         if !lost {
             self.at(there, Event::Request { life, op, call: Box::new(call), answer });
         }
+    }
+
+    /// An endpoint that answers 500, 413, loses its answers, swallows requests and stalls, in turn; one in five arrives.
+    fn log_endpoint(&mut self, op: OpId, call: Call, timeout: Millis) {
+        let life = self.life;
+        let stalled = |why: &str| Answered::Unknown(why.to_owned());
+        let (after, outcome) = match self.calls["logs"] % 5 {
+            0 => (5, stalled("status 500 without a problem of this protocol")),
+            1 => (5, Answered::Refused(Refusal::new(RefusalCode::LimitExceeded, "too large for the way"))),
+            2 => {
+                self.at(1, Event::Request { life, op, call: Box::new(call), answer: false });
+                (20, stalled("the connection was reset"))
+            }
+            3 => (timeout.get(), stalled("no answer in time")),
+            _ => return self.at(5, Event::Request { life, op, call: Box::new(call), answer: true }),
+        };
+        self.answer(after, Input::Answer { op, outcome, directives: Vec::new() });
     }
 
     fn request(&mut self, life: u64, op: OpId, call: &Call, answer: bool) {
