@@ -159,8 +159,7 @@ impl SqliteStore {
         }
         let (writes, calls) = Queue::bounded(WRITES);
         reserve.keep();
-        let writer =
-            Writer { connection, clock: clock.clone(), calls, patience, observer: observer.clone(), reserve };
+        let writer = Writer { connection, clock: clock.clone(), calls, patience, observer: observer.clone(), reserve };
         threads.push(start("leasehold-write", move || {
             writer.serve();
             // Only a database that nobody writes any more may be another's.
