@@ -10,7 +10,7 @@ use anyhow::Result;
 use leasehold_sim::binaries;
 use leasehold_sim::cluster::{Cluster, WorkerOptions};
 use leasehold_sim::impostor::{self, Session};
-use leasehold_sim::process;
+use leasehold_sim::process::{self, Running, Stream};
 use rustix::process::Signal;
 use serde_json::Value;
 
@@ -104,7 +104,10 @@ fn an_agent_whose_place_was_taken_ends_with_20_and_does_not_come_back_by_itself(
     let mut cluster = Cluster::start()?;
     let near = cluster.enroll(WorkerOptions::named("near"))?;
     let intent = impostor::take_intent(&mut cluster, near)?;
-    cluster.start_agent(near)?;
+    // It first repeats that registration, then makes its own: its newest ticket is there once it is ready.
+    let mut agent = Running::start(&mut cluster.agent_command(near))?;
+    agent.wait_for_text(Stream::Stderr, "ready")?;
+    cluster.adopt_agent(near, agent);
     // Somebody with everything that the agent has, its newest ticket included.
     let file: Value =
         serde_json::from_str(&std::fs::read_to_string(cluster.worker(near).state().join("session.json"))?)?;

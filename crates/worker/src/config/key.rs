@@ -90,6 +90,17 @@ pub(super) const KEYS: &[Key] = &[
         about: &["Whether jobs may run as root."],
     },
     Key {
+        name: "detect_runtimes",
+        variable: "LEASEHOLD_WORKER_DETECT_RUNTIMES",
+        flag: None,
+        allowed: "true or false (in the environment also 1 or 0)",
+        unset: Unset::Is("true"),
+        about: &[
+            "Whether bash, python, node and the like are asked for their versions at the start (at most 5 s). Without it,",
+            "a run that requires a runtime is not placed here.",
+        ],
+    },
+    Key {
         name: "drain_timeout",
         variable: "LEASEHOLD_WORKER_DRAIN_TIMEOUT",
         flag: Some("--drain-timeout"),

@@ -44,6 +44,8 @@ pub struct Config {
     pub run_as: Vec<String>,
     /// How many runs it takes at once, 1 to 256; none: one per core.
     pub slots: Option<u16>,
+    /// Whether its runtimes are asked for their versions at the start.
+    pub detect_runtimes: bool,
     /// What its owner says about it.
     pub labels: BTreeMap<String, String>,
     /// How long a drain waits for what runs.
@@ -190,6 +192,7 @@ impl Config {
             state_dir,
             server: values.server,
             allow_root: values.allow_root,
+            detect_runtimes: values.detect_runtimes.unwrap_or(true),
             run_as: values.run_as,
             slots: values.slots,
             labels: values.labels,
@@ -218,6 +221,7 @@ impl Config {
                 "run_as" => {
                     Some(format!("[{}]", self.run_as.iter().map(|user| quoted(user)).collect::<Vec<_>>().join(", ")))
                 }
+                "detect_runtimes" => Some(self.detect_runtimes.to_string()),
                 "allow_root" => Some(self.allow_root.to_string()),
                 "drain_timeout" => Some(quoted(&self.drain_timeout.to_string())),
                 "inbox_records" => Some(self.inbox_records.to_string()),

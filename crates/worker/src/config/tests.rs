@@ -21,6 +21,7 @@ fn nothing_said_is_a_good_configuration() {
     let expected = Config {
         state_dir: "/home/ann/.local/state/leasehold-worker".into(),
         allow_root: false,
+        detect_runtimes: true,
         run_as: Vec::new(),
         slots: None,
         labels: BTreeMap::new(),
@@ -95,6 +96,7 @@ fn what_is_not_allowed_names_its_place_and_what_is() {
         ("[labels]\nsite = 3", &[], "worker.toml:2:1: a label is a text"),
         ("labels = { a = 'b', c = 1 }", &[], "worker.toml:1:21: a label is a text"),
         ("server = 'http://h'", &[], "worker.toml:1:1: server: got `http://h`, expected the URL of a control plane"),
+        ("detect_runtimes = 'no'", &[], "detect_runtimes: another kind of value, expected true or false"),
         ("inbox_records = 63", &[], "inbox_records: got `63`, expected a whole number from 64 to 1024"),
         ("inbox_records = -1", &[], "inbox_records: got `-1`"),
         ("", &[("LEASEHOLD_WORKER_SLOTS", "257")], "LEASEHOLD_WORKER_SLOTS: slots: got `257`"),

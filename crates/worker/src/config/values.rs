@@ -22,6 +22,7 @@ pub(super) struct Values {
     pub(super) state_dir: Option<PathBuf>,
     pub(super) server: Option<String>,
     pub(super) allow_root: bool,
+    pub(super) detect_runtimes: Option<bool>,
     pub(super) run_as: Vec<String>,
     pub(super) slots: Option<u16>,
     pub(super) labels: BTreeMap<String, String>,
@@ -77,14 +78,17 @@ impl Values {
                     self.run_as = users.ok_or_else(|| not_allowed(key, &place, "another kind of member"))?;
                 }
                 DeValue::String(text)
-                    if !matches!(key, "slots" | "inbox_records" | "allow_root" | "labels" | "run_as") =>
+                    if !matches!(
+                        key,
+                        "slots" | "inbox_records" | "allow_root" | "detect_runtimes" | "labels" | "run_as"
+                    ) =>
                 {
                     self.set(known.name, &place, text)?;
                 }
                 DeValue::Integer(number) if matches!(key, "slots" | "inbox_records") => {
                     self.set(known.name, &place, number.as_str())?;
                 }
-                DeValue::Boolean(yes) if key == "allow_root" => {
+                DeValue::Boolean(yes) if matches!(key, "allow_root" | "detect_runtimes") => {
                     self.set(known.name, &place, if *yes { "true" } else { "false" })?;
                 }
                 _ => return Err(not_allowed(key, &place, "another kind of value")),
@@ -99,6 +103,7 @@ impl Values {
         match key {
             "state_dir" => self.state_dir = Some(absolute(text).ok_or_else(got)?),
             "server" => self.server = Some(address_of(text).ok_or_else(got)?),
+            "detect_runtimes" => self.detect_runtimes = Some(yes_or_no(text).ok_or_else(got)?),
             "allow_root" => self.allow_root = yes_or_no(text).ok_or_else(got)?,
             "run_as" => {
                 let users: Vec<_> = text.split(',').map(|user| user.trim().to_owned()).collect();

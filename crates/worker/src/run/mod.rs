@@ -139,7 +139,11 @@ async fn drive(
         tasks: JoinSet::new(),
         faults,
     };
-    let mut asked = questions::listen(&driver.state)?;
+    // Nobody can ask then; the jobs do not care.
+    let mut asked = questions::listen(&driver.state).unwrap_or_else(|error| {
+        driver.faults.found(format!("nobody at this machine can ask the agent: {error}"), clock.utc());
+        mpsc::channel(1).1
+    });
     let mut followers = Followers::default();
     let client = Arc::clone(&driver.client);
     driver.tasks.spawn(async move { client.close_idle_bulk().await });

@@ -167,8 +167,10 @@ pub(super) fn prepare(
     }
     let home = find_home(&options.config, &identity, state.attempts())?;
     let groups = home.as_ref().map(|home| home.features().clone()).unwrap_or_default();
-    let capabilities = detect::detect(&options.user.path, &path, groups, options.config.labels.clone(), clock)
-        .map_err(|errors| {
+    // Where nothing is searched, no runtime is found, and none is asked.
+    let searched = if options.config.detect_runtimes { options.user.path.as_str() } else { "" };
+    let capabilities =
+        detect::detect(searched, &path, groups, options.config.labels.clone(), clock).map_err(|errors| {
             RunError::Capabilities(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
         })?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(256));

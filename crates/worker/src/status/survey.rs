@@ -24,8 +24,6 @@ use crate::state::{StateError, StateFile};
 pub struct Survey {
     /// The status, without its agent.
     pub status: Status,
-    /// When the certificate begins and ends.
-    pub certificate: Option<(UtcMillis, UtcMillis)>,
     /// Records that could not be read: the file and why.
     pub unreadable: Vec<(String, String)>,
 }
@@ -66,7 +64,6 @@ pub fn survey(dir: &Dir, identity: &Identity) -> Result<Survey, StateError> {
         })
         .collect();
     let orphans = unknown(&attempts_path, directories, &known);
-    let certificate = validity(identity);
     let stopped = SessionFile::read(dir)?.and_then(|file| file.stopped).map(|stopped| match stopped {
         Stopped::Fenced => "fenced".to_owned(),
         Stopped::TicketSpent => "ticket_spent".to_owned(),
@@ -77,7 +74,7 @@ pub fn survey(dir: &Dir, identity: &Identity) -> Result<Survey, StateError> {
         trust_domain: identity.trust_domain.to_string(),
         server: format!("https://{}", identity.address),
         state_dir: dir.path().display().to_string(),
-        certificate_expires_at: certificate.map(|(_, until)| rfc3339(until)),
+        certificate_expires_at: validity(identity).map(|(_, until)| rfc3339(until)),
         stopped,
         drained_here: Pause::read(dir)?.is_some_and(|pause| pause.on),
         agent: None,
@@ -86,7 +83,7 @@ pub fn survey(dir: &Dir, identity: &Identity) -> Result<Survey, StateError> {
         quarantine: names_in(&dir.path().join("quarantine"))?,
         orphans,
     };
-    Ok(Survey { status, certificate, unreadable })
+    Ok(Survey { status, unreadable })
 }
 
 fn unknown(attempts: &Path, directories: Vec<String>, known: &BTreeSet<String>) -> Vec<Orphan> {
@@ -94,9 +91,16 @@ fn unknown(attempts: &Path, directories: Vec<String>, known: &BTreeSet<String>) 
     unknown.map(|attempt| Orphan { running: is_running(attempts, &attempt), attempt }).collect()
 }
 
-/// Whether a launcher holds the attempt's lock.
+/// Whether a launcher holds the attempt's lock. What cannot be told is taken for one that does: a person may delete what
+/// nothing runs in.
 fn is_running(attempts: &Path, attempt: &str) -> bool {
-    AttemptDir::open(&attempts.join(attempt)).is_ok_and(|dir| dir.is_locked().unwrap_or(false))
+    match AttemptDir::open(&attempts.join(attempt)) {
+        Ok(dir) => dir.is_locked().unwrap_or(true),
+        Err(DurableError::Unsafe { .. } | DurableError::Exists(_)) => false,
+        Err(DurableError::Io { source, .. }) => {
+            !matches!(source.kind(), std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory)
+        }
+    }
 }
 
 /// The records of an inbox, none of them touched.
