@@ -53,8 +53,7 @@ impl WorkerPrincipal {
             return Err(NotAWorker::Uris(uris.len()));
         };
         let worker = domain.worker_of(uri).ok_or(NotAWorker::Foreign)?;
-        let seconds = certificate.validity().not_after.timestamp();
-        Ok(Self { worker, expires_at: UtcMillis::new(seconds.saturating_mul(1000)), origin: None })
+        Ok(Self { worker, expires_at: end_of(&certificate), origin: None })
     }
 
     /// The same worker, seen at `origin`: for the audit, never for a decision.
@@ -81,6 +80,15 @@ impl WorkerPrincipal {
     pub(crate) fn fence(&self, session: SessionRef) -> SessionFence {
         SessionFence { worker: self.worker.clone(), session: session.id, generation: session.generation }
     }
+}
+
+fn end_of(certificate: &X509Certificate<'_>) -> UtcMillis {
+    UtcMillis::new(certificate.validity().not_after.timestamp().saturating_mul(1000))
+}
+
+/// When a certificate (DER) ends; none if it is no certificate.
+pub fn certificate_end(der: &[u8]) -> Option<UtcMillis> {
+    X509Certificate::from_der(der).ok().map(|(_, certificate)| end_of(&certificate))
 }
 
 /// The session that a request names: its id from the path, its generation from the body. The worker is the certificate's.

@@ -255,6 +255,21 @@ pub const CATCHUP_RUNS_MAX: u32 = 1000;
 /// The longest jitter of a trigger.
 pub const JITTER_MAX: Millis = Millis::from_secs(60 * 60);
 
+// What the doctor tells.
+
+/// Bytes free on the disk of a control plane below which there is a problem.
+pub const DISK_FREE_NEEDED: u64 = 64 * 1024 * 1024;
+/// Bytes free below which somebody should look.
+pub const DISK_FREE_WANTED: u64 = 1024 * 1024 * 1024;
+/// A write-ahead log longer than this is not written back in time.
+pub const WAL_WARNING: u64 = 256 * 1024 * 1024;
+/// A worker's certificate that ends sooner is told.
+pub const CERTIFICATE_WARNING: Millis = Millis::from_secs(14 * 24 * 60 * 60);
+/// The CA's certificate that ends sooner is told.
+pub const CA_WARNING: Millis = Millis::from_secs(180 * 24 * 60 * 60);
+/// Clocks that differ by less are taken to agree.
+pub const CLOCK_SKEW: Millis = Millis::from_secs(60);
+
 // What is carried fits into what carries it.
 const _: () = assert!(REVISION_BYTES + CAPABILITIES_BYTES <= OFFER_BYTES);
 const _: () = assert!(OFFER_BYTES + 16 * KIB <= INBOX_RECORD_BYTES);

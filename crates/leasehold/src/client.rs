@@ -175,6 +175,14 @@ impl Client {
         self.ask(Method::POST, path, asked).await
     }
 
+    /// Asks with `GET` for the sake of its status: anything but a success is an error.
+    pub(crate) async fn probe(&self, path: &str) -> Result<(), RequestError> {
+        let (response, connection) = self.send(Method::GET, path, Asked::default(), "*/*").await?;
+        self.whole(response).await?;
+        connection.end();
+        Ok(())
+    }
+
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, asked: Asked) -> Result<T, RequestError> {
         let (response, connection) = self.send(method, path, asked, "application/json").await?;
         let bytes = self.whole(response).await?;

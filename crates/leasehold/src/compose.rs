@@ -31,6 +31,9 @@ impl Composed {
     }
 }
 
+/// Looks at a database from outside; blocking.
+pub(crate) use leasehold_sql::sqlite::{Contents, Holder, Inspection, holder, inspect, network_file_system};
+
 /// Opens the store of a data directory and the installation in it, or makes both.
 pub(crate) async fn open(data: &DataDirectory, settings: Settings) -> anyhow::Result<Composed> {
     let clock: Arc<dyn Clock> = Arc::new(SystemClock);

@@ -58,6 +58,12 @@ impl DataDirectory {
         Ok(Self { path })
     }
 
+    /// The one at `path`, as it is: nothing is made and nothing is changed.
+    pub(crate) fn existing(path: &Path) -> Result<Self, DataError> {
+        let path = path.canonicalize().map_err(|source| DataError::Unusable { path: path.to_owned(), source })?;
+        Ok(Self { path })
+    }
+
     /// Where it is, absolute.
     pub(crate) fn path(&self) -> &Path {
         &self.path
@@ -83,7 +89,23 @@ impl DataDirectory {
         self.path.join("worker.log")
     }
 
-    fn master_key_file(&self) -> PathBuf {
+    /// The admin socket of a control plane that runs.
+    pub(crate) fn admin_socket(&self) -> PathBuf {
+        leasehold_server::admin_socket_path(&self.path)
+    }
+
+    /// Whether the master key is there and is one.
+    pub(crate) fn stored_master_key(&self) -> Result<(), DataError> {
+        let path = self.master_key_file();
+        match fs::read_to_string(&path).map(Zeroizing::new) {
+            Ok(text) => MasterKey::parse(&text).map(|_| ()).map_err(|source| DataError::Key { path, source }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(DataError::KeyGone(path)),
+            Err(source) => Err(DataError::Unusable { path, source }),
+        }
+    }
+
+    /// Where the master key is.
+    pub(crate) fn master_key_file(&self) -> PathBuf {
         self.path.join("master.key")
     }
 

@@ -10,6 +10,7 @@ mod commands;
 mod compose;
 mod control_plane;
 mod data_directory;
+mod doctor;
 mod exit;
 mod explanation;
 mod failure;

@@ -321,6 +321,14 @@ impl Cluster {
         })
     }
 
+    /// Asks the control plane to stop, and waits until it has.
+    pub fn stop_control(&mut self) -> Result<()> {
+        let control = self.control.take().context("the control plane does not run")?;
+        control.signal(Signal::TERM)?;
+        control.wait()?.expect_code(0);
+        Ok(())
+    }
+
     /// Kills the control plane as a crash would.
     pub fn kill_control(&mut self) -> Result<()> {
         self.control.take().context("the control plane does not run")?.kill()

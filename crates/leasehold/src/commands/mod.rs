@@ -4,6 +4,7 @@
 mod audit;
 mod completion;
 mod connected;
+mod doctor;
 mod run;
 mod runs;
 mod serve;
@@ -65,6 +66,8 @@ enum Command {
     /// See who changed what, when and from where
     #[command(subcommand)]
     Audit(audit::Audit),
+    /// Look after a control plane: is it well, and what is to be done
+    Doctor(doctor::Doctor),
     /// Print a completion script for a shell
     Completion(completion::Completion),
     /// Print the version of this program and of the control plane it reaches
@@ -107,6 +110,7 @@ async fn execute(command: Command) -> anyhow::Result<Exit> {
         Command::Explain(explain) => explain.execute().await,
         Command::Worker(worker) => worker.execute().await,
         Command::Audit(audit) => audit.execute().await,
+        Command::Doctor(doctor) => doctor.execute().await,
         Command::Completion(completion) => completion.execute(),
         Command::Version(version) => version.execute().await,
     }

@@ -9,6 +9,7 @@ mod control_plane_drain;
 mod control_plane_faults;
 mod damaged_files;
 mod disks;
+mod doctor;
 mod examples;
 mod exit_codes;
 mod fences;

@@ -4,11 +4,12 @@
 
 use std::fs::{File, OpenOptions};
 use std::io::{Read as _, Seek as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use rustix::fs::{FlockOperation, flock};
 
+use super::inspect::Holder;
 use super::open::OpenError;
 
 /// The lock of a database, held until it is dropped.
@@ -48,14 +49,42 @@ fn beside(path: &Path) -> PathBuf {
 
 /// Refuses a file system that is shared over a network: neither its locks nor its shared memory reach across machines.
 pub(super) fn refuse_network(directory: &Path) -> Result<(), OpenError> {
-    let refused = |source| OpenError::Unusable { path: directory.to_owned(), source };
-    let found = rustix::fs::statfs(directory).map_err(|errno| refused(errno.into()))?;
+    match network_of(directory) {
+        Ok(Some(kind)) => Err(OpenError::Network { path: directory.to_owned(), kind }),
+        Ok(None) => Ok(()),
+        Err(source) => Err(OpenError::Unusable { path: directory.to_owned(), source }),
+    }
+}
+
+/// The kind of network file system that a directory is on; none for a local one.
+pub(super) fn network_of(directory: &Path) -> std::io::Result<Option<&'static str>> {
+    let found = rustix::fs::statfs(directory)?;
     // The width of the magic number differs between platforms; 32 bits of it count.
     let magic = u32::try_from(i128::from(found.f_type) & 0xffff_ffff).unwrap_or_default();
-    match network_kind(magic) {
-        Some(kind) => Err(OpenError::Network { path: directory.to_owned(), kind }),
-        None => Ok(()),
-    }
+    Ok(network_kind(magic))
+}
+
+/// Who holds the lock of the database at `path`, by the kernel's own list: asking takes no lock that anybody could meet.
+pub(super) fn holder(path: &Path) -> std::io::Result<Holder> {
+    let lock = match std::fs::metadata(beside(path)) {
+        Ok(lock) => lock,
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => return Ok(Holder::Nobody),
+        Err(error) => return Err(error),
+    };
+    let (major, minor) = (rustix::fs::major(lock.dev()), rustix::fs::minor(lock.dev()));
+    let file = format!("{major:02x}:{minor:02x}:{}", lock.ino());
+    Ok(holder_in(&std::fs::read_to_string("/proc/locks")?, &file))
+}
+
+/// The holder of the file's `flock` in a list such as `1: FLOCK  ADVISORY  WRITE 7072 fe:00:12337166 0 EOF`. A process of
+/// another namespace has no id here.
+fn holder_in(locks: &str, file: &str) -> Holder {
+    let of_file = |line: &str| -> Option<Option<u32>> {
+        let words: Vec<&str> = line.split_whitespace().collect();
+        let holds = words.get(1) == Some(&"FLOCK") && words.get(3) == Some(&"WRITE") && words.get(5) == Some(&file);
+        holds.then(|| words.get(4).and_then(|pid| pid.parse().ok()).filter(|pid| *pid > 0))
+    };
+    locks.lines().find_map(of_file).map_or(Holder::Nobody, Holder::ControlPlane)
 }
 
 fn network_kind(magic: u32) -> Option<&'static str> {
@@ -79,6 +108,25 @@ fn network_kind(magic: u32) -> Option<&'static str> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_lock_is_told_by_the_kernels_list_and_asking_leaves_it_free() {
+        let list = "1: FLOCK  ADVISORY  WRITE 7072 fe:00:12 0 EOF\n2: POSIX  ADVISORY  WRITE 9 fe:00:13 0 EOF\n\
+                    3: FLOCK  ADVISORY  WRITE 0 fe:00:14 0 EOF\n3: -> FLOCK  ADVISORY  WRITE 8 fe:00:15 0 EOF\n";
+        assert_eq!(holder_in(list, "fe:00:12"), Holder::ControlPlane(Some(7072)));
+        assert_eq!(holder_in(list, "fe:00:14"), Holder::ControlPlane(None));
+        for free in ["fe:00:13", "fe:00:15", "fe:00:1"] {
+            assert_eq!(holder_in(list, free), Holder::Nobody, "{free}");
+        }
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.db");
+        assert_eq!(holder(&path).unwrap(), Holder::Nobody);
+        let lock = Lock::take(&path).unwrap();
+        assert_eq!(holder(&path).unwrap(), Holder::ControlPlane(Some(std::process::id())));
+        drop(lock);
+        assert_eq!(holder(&path).unwrap(), Holder::Nobody);
+        assert!(Lock::take(&path).is_ok());
+    }
 
     #[test]
     fn network_file_systems_are_told_from_local_ones() {

@@ -10,7 +10,7 @@ use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 use super::open::OpenError;
 
 /// Tells a database of Leasehold from any other (`LSHD`).
-const APPLICATION_ID: i32 = 0x4c53_4844;
+pub(super) const APPLICATION_ID: i32 = 0x4c53_4844;
 
 /// One step of the schema.
 pub(super) struct Migration {

@@ -44,6 +44,7 @@ mod column;
 mod end;
 mod enrollment;
 mod evidence_text;
+mod inspect;
 mod installation;
 mod lanes;
 mod load;
@@ -71,6 +72,7 @@ mod plans;
 #[cfg(test)]
 mod tests;
 
+pub use inspect::{Contents, Holder, InspectError, Inspection, holder, inspect, network_file_system};
 pub use open::{OpenError, Options};
 
 use transaction::{Fault, Tx};

@@ -1,0 +1,123 @@
+//! `leasehold doctor`: is this control plane well, and what is to be done. Changes nothing.
+
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use clap::Args;
+use leasehold_core::time::{Clock as _, Millis};
+
+use super::serve::{API, INGRESS};
+use crate::client::Client;
+use crate::compose::{self, Contents, Holder};
+use crate::data_directory::DataDirectory;
+use crate::doctor::{self, Finding, Report, Status};
+use crate::exit::Exit;
+use crate::output::OutputArgs;
+use crate::system::SystemClock;
+use crate::target::{DATA_DIRECTORY, Target};
+
+const AFTER_HELP: &str = "\
+Examples:
+  leasehold doctor                                   the data in ./leasehold-data, and who runs on it
+  leasehold doctor --data /var/lib/leasehold -o json
+  leasehold doctor --listen 10.0.0.5:7440 --worker-listen 10.0.0.5:7443
+
+Run it as the control plane's user, beside a control plane that runs or without one. It changes nothing.
+
+Exit codes:
+  0 no problem (there may be warnings) · 1 at least one problem";
+
+/// Looks after a control plane.
+#[derive(Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Doctor {
+    /// The data directory
+    #[arg(long, env = "LEASEHOLD_DATA", value_name = "DIR", default_value = DATA_DIRECTORY)]
+    data: PathBuf,
+
+    /// Where the operator API should be reached
+    #[arg(long, env = "LEASEHOLD_LISTEN", value_name = "ADDR", default_value_t = API)]
+    listen: SocketAddr,
+
+    /// Where workers should come in
+    #[arg(long, env = "LEASEHOLD_WORKER_LISTEN", value_name = "ADDR", default_value_t = INGRESS)]
+    worker_listen: SocketAddr,
+
+    #[command(flatten)]
+    output: OutputArgs,
+}
+
+impl Doctor {
+    pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
+        let report = Report::new(self.look().await?);
+        self.output.one(&report, report.status.as_str(), |out| page(&report, out))?;
+        Ok(if report.status == Status::Problem { Exit::Error } else { Exit::Done })
+    }
+
+    async fn look(&self) -> anyhow::Result<Vec<Finding>> {
+        let data = DataDirectory::existing(&self.data)?;
+        let mut findings = doctor::files(&data);
+        findings.extend(doctor::room(data.path(), compose::network_file_system(data.path())));
+        let holder = compose::holder(&data.database())?;
+        let runs = holder != Holder::Nobody;
+        let socket = data.admin_socket();
+        let client = socket.exists().then(|| Client::new(Target::Socket(socket))).transpose()?;
+        findings.extend(doctor::control_plane(holder, client.as_ref()).await);
+        findings.push(doctor::listener("api_listener", reached(self.listen), "--listen", runs).await);
+        let ingress = doctor::listener("worker_listener", reached(self.worker_listen), "--worker-listen", runs).await;
+        findings.push(ingress);
+        // After the control plane was asked whether it can commit: it has stored its clock with that.
+        let found = match tokio::task::spawn_blocking(move || compose::inspect(&data.database())).await? {
+            Ok(found) => found,
+            Err(error) => {
+                let advice = "name the data directory of a control plane with --data, or restore a backup";
+                findings.push(Finding::problem("database", error.to_string(), advice));
+                return Ok(findings);
+            }
+        };
+        findings.extend(doctor::database(&found));
+        match &found.contents {
+            Some(contents) => findings.extend(of_contents(contents, holder)),
+            None => findings.push(Finding::skipped("contents", "the database cannot be read by this program")),
+        }
+        Ok(findings)
+    }
+}
+
+fn of_contents(contents: &Contents, holder: Holder) -> Vec<Finding> {
+    let now = SystemClock.utc();
+    let boot = Millis::new(u64::try_from(SystemClock.boot().get()).unwrap_or(0));
+    let up = match holder {
+        Holder::ControlPlane(Some(pid)) => doctor::uptime(pid, boot),
+        _ => None,
+    };
+    let mut findings = match &contents.installation {
+        Some((ca, _)) => doctor::certificates(ca, &contents.certificates, now),
+        None => vec![Finding::skipped("ca_certificate", "the first start of the control plane makes it")],
+    };
+    findings.extend(doctor::clock(contents, up, now));
+    findings.push(doctor::workers(contents));
+    findings.push(doctor::runs(contents));
+    findings
+}
+
+/// Where a listener on every address of this machine is reached from here.
+fn reached(address: SocketAddr) -> SocketAddr {
+    let ip = match address.ip() {
+        std::net::IpAddr::V4(ip) if ip.is_unspecified() => std::net::Ipv4Addr::LOCALHOST.into(),
+        std::net::IpAddr::V6(ip) if ip.is_unspecified() => std::net::Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    };
+    SocketAddr::new(ip, address.port())
+}
+
+fn page(report: &Report, out: &mut dyn Write) -> io::Result<()> {
+    for Finding { check, status, detail, advice } in &report.checks {
+        writeln!(out, "{:<8} {:<20} {detail}", status.as_str(), check.replace('_', " "))?;
+        if let Some(advice) = advice {
+            writeln!(out, "{:<8} {:<20} → {advice}", "", "")?;
+        }
+    }
+    Ok(())
+}
