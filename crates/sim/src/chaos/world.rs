@@ -19,6 +19,8 @@ use crate::{binaries, process};
 /// How an agent ends in order: done, or with jobs that stay when its drain timed out.
 const AGENT_GOES: &[i32] = &[0, 23];
 const DONE: &[i32] = &[0];
+/// A control plane that is told again while it drains goes at once, and says so.
+const DONE_OR_AT_ONCE: &[i32] = &[0, 130];
 
 /// A worker: its machine, its wire, its agent.
 #[derive(Debug)]
@@ -160,7 +162,10 @@ impl World {
             Fault::Clock(worker, seconds) => self.workers[worker].host.set_clock(seconds)?,
             Fault::KillControl => hit = self.control.kill()?,
             Fault::FreezeControl => hit = self.freeze(place, self.control.pid()),
-            Fault::RestartControl => hit = self.control.tell_to_go(Signal::TERM, DONE),
+            Fault::RestartControl => {
+                let codes = if self.control.is_leaving() { DONE_OR_AT_ONCE } else { DONE };
+                hit = self.control.tell_to_go(Signal::TERM, codes);
+            }
             Fault::ControlClock(seconds) => self.control_host.set_clock(seconds)?,
         }
         Ok(Happened { fault, at, until: at, attempt, missed: !hit })
