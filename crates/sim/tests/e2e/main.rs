@@ -12,6 +12,7 @@ mod disks;
 mod doctor;
 mod examples;
 mod exit_codes;
+mod fault_points;
 mod fences;
 mod kill_the_agent;
 mod marks;

@@ -3,11 +3,10 @@
 //! Each job writes down itself when it starts, that it lives, and when it ends; that is compared with what the product
 //! says. (Proof, *Invariants*.)
 
-use std::collections::{BTreeMap, BTreeSet};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
-use anyhow::{Context, Result, bail, ensure};
+use anyhow::{Context, Result};
 use leasehold_sim::cluster::{Cluster, WorkerOptions};
 use leasehold_sim::eventually::eventually;
 use leasehold_sim::machine::{Machine, is_root_or_skip};
@@ -16,7 +15,7 @@ use leasehold_sim::seed::Seed;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
-use crate::marks::{Marks, lives};
+use crate::marks::Marks;
 
 /// The shortest lease that a run may have, and what is added before contact counts as lost.
 const LEASE: &str = "25s";
@@ -257,81 +256,6 @@ fn a_job_whose_record_cannot_be_read_is_stopped_before_it_is_called_lost() -> Re
     assert!(stands_still(&cluster, &held), "nothing of a lost attempt lives");
     assert_eq!(cluster.worker(near).files_in("quarantine"), [record.as_str()], "kept for a person to look at");
     cluster.shut_down()
-}
-
-#[test]
-fn every_durable_step_of_a_worker_may_be_its_last() -> Result<()> {
-    let mut seed = Seed::announced("every_durable_step_of_a_worker_may_be_its_last");
-    let mut cluster = Cluster::start()?;
-    let near = cluster.enroll(WorkerOptions { name: "near", slots: 4, machine: None })?;
-    let marks = Marks::new(&cluster, &mut seed);
-    let mut runs = BTreeMap::new();
-    for (file, steps) in [
-        ("session", "write sync rename sync_dir"),
-        ("asks", "write sync rename sync_dir"),
-        ("record", "write sync link rename sync_dir remove"),
-        ("barrier", "write link"),
-        ("receipt", "reserve write sync rename sync_dir"),
-    ] {
-        for step in steps.split(' ') {
-            for side in ["before", "after"] {
-                let fault = format!("{file}.{step}.{side}:kill");
-                let met = one_fault(&mut cluster, near, &fault, &marks, &mut seed).with_context(|| fault.clone())?;
-                runs.extend(met.into_iter().map(|run| (run, fault.clone())));
-            }
-        }
-    }
-    // What is still open is picked up by a worker that nothing happens to.
-    cluster.start_agent(near)?;
-    for (run, fault) in &runs {
-        let ended = eventually(&format!("run {run} to end after {fault}"), || {
-            let found = cluster.json(&["runs", "get", run]);
-            if is_open(&found) { Err(found.to_string()) } else { Ok(found) }
-        })?;
-        judge(&marks, run, &ended).with_context(|| format!("{fault}: {ended}"))?;
-    }
-    wait_until_clean(&cluster, near)?;
-    cluster.shut_down()
-}
-
-fn is_open(run: &Value) -> bool {
-    matches!(run["state"].as_str(), Some("pending" | "dispatching" | "running" | "retry_wait"))
-}
-
-/// Two runs meet a fault, in the agent or in their launchers; then the agent dies, if it has not done so already.
-fn one_fault(
-    cluster: &mut Cluster,
-    near: usize,
-    fault: &str,
-    marks: &Marks,
-    seed: &mut Seed,
-) -> Result<BTreeSet<String>> {
-    cluster.spawn_agent_with(near, "LEASEHOLD_FAULT", fault)?;
-    let runs = marks.submit(cluster, 2, seed);
-    eventually("the fault to be met", || {
-        let found: Vec<Value> = runs.iter().map(|run| cluster.json(&["runs", "get", run])).collect();
-        let over = found.iter().all(|run| !is_open(run) || run["state"] == "retry_wait");
-        if over || !cluster.agent_runs(near) { Ok(()) } else { Err(format!("{found:?}")) }
-    })?;
-    cluster.kill_agent(near)?;
-    Ok(runs)
-}
-
-/// Compares what a run's jobs wrote down with what the product says.
-fn judge(marks: &Marks, run: &str, said: &Value) -> Result<()> {
-    let (mut starts, mut ends) = (0, 0);
-    for ((_, attempt), life) in lives(marks.file())?.iter().filter(|((of, _), _)| of == run) {
-        ensure!(life.starts.len() == 1, "attempt {attempt} started {} times", life.starts.len());
-        (starts, ends) = (starts + 1, ends + life.ends.len());
-    }
-    ensure!(starts <= 1, "{starts} attempts started, and nobody had said that this is safe");
-    match said["state"].as_str() {
-        Some("succeeded") => ensure!(ends == 1, "succeeded with {ends} ends"),
-        Some("lost") => ensure!(starts == 1, "lost, and never started"),
-        Some("failed") => ensure!(starts == 0, "failed, and a job that always succeeds was started"),
-        _ => bail!("no such end is possible"),
-    }
-    Ok(())
 }
 
 fn wait_until_clean(cluster: &Cluster, near: usize) -> Result<()> {

@@ -241,11 +241,6 @@ steps! {
 }
 
 impl Step {
-    /// The step `act` of files of the kind `F`.
-    pub(super) const fn new(what: &'static str, act: &'static str) -> Self {
-        Self { what, act }
-    }
-
     /// Every step with who takes it and what it touches, in the order of the list; its place is its number.
     pub(super) fn all() -> impl Iterator<Item = (Self, Process, Touches)> {
         let of_files = FILES.iter().flat_map(|(what, process, ways)| {
@@ -263,7 +258,7 @@ impl Step {
 
 /// The step `act` of a file of the kind `what`; for `durable`, the one place that writes files by kind.
 pub(crate) const fn step_of_file(what: &'static str, act: &'static str) -> Step {
-    Step::new(what, act)
+    Step { what, act }
 }
 
 #[cfg(test)]
