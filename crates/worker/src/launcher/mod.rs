@@ -15,17 +15,20 @@
 //!
 //! 1. agent: [`AttemptDir::create`](crate::attempt_dir::AttemptDir::create), `launching` durable, `spawn`;
 //! 2. launcher: descriptors close-on-exec, `setsid`, subreaper, not dumpable, `lock`;
-//! 3. launcher: request, log, script, `control`, program found and executable, receipt reserved;
-//! 4. child: own process group, links its identity to `barrier`, becomes the job's user, dies with its launcher,
-//!    deadline once more, exec. If the name is taken or the deadline has passed, nothing is executed;
+//! 3. launcher: request, log, script, `control`, program found and executable, receipt reserved, control group made
+//!    and limited;
+//! 4. child: own process group, enters the control group, links its identity to `barrier`, becomes the job's user,
+//!    dies with its launcher, deadline once more, exec. If the name is taken or the deadline has passed, nothing is
+//!    executed;
 //! 5. launcher: answers `started` or `rejected` (a receipt was written before), pumps, waits, stops what is left,
 //!    writes the receipt, hangs up, exits.
 //!
 //! For recovery, ask in the order that [`observe`](observe::observe) asks: lock, barrier, receipt. A free lock makes
 //! the other two final.
 //!
-//! No cgroup is used here: everything that a job leaves is found as a descendant of the launcher (a child
-//! subreaper), whatever sessions or groups it made. Only after a launcher was killed does that not hold;
+//! Whatever a job leaves is found twice: in its control group, where the machine lets the worker make one
+//! ([`crate::cgroup`]), and as a descendant of the launcher (a child subreaper), whatever sessions or groups it made.
+//! After a launcher was killed only the first holds; without a control group
 //! [`stop_named`](stop_named::stop_named) then says `MayLive` unless it can prove otherwise.
 //! (Worker design, *Launcher* and *The decidable spawn barrier*.)
 

@@ -5,6 +5,8 @@
 //! orphans (a subreaper's duty, and no descriptor announces them) is asked for by a tick that slows down to ten
 //! seconds. (Worker design, *Launcher*.)
 
+mod killing;
+
 use std::io;
 use std::os::fd::OwnedFd;
 
@@ -13,14 +15,10 @@ use leasehold_core::counter::CallbackSequence;
 use leasehold_core::crypto::CompletionToken;
 use leasehold_core::frame::Stream;
 use leasehold_core::id::AttemptId;
-use leasehold_core::limits::LEFT_PIDS;
 use leasehold_core::time::{BootInstant, Clock, Millis};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::io::{Errno, ioctl_fionbio, read};
-use rustix::process::{
-    PidfdFlags, Signal, WaitOptions, WaitStatus, getpid, kill_process, kill_process_group, pidfd_open,
-    setpriority_process, wait,
-};
+use rustix::process::{PidfdFlags, WaitOptions, WaitStatus, pidfd_open, wait};
 use rustix::time::{
     Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, timerfd_create, timerfd_settime,
 };
@@ -28,7 +26,6 @@ use rustix::time::{
 use super::connections::{Connections, Received};
 use super::control::{LauncherState, Message};
 use super::delivery::deliver;
-use super::descendants;
 use super::log::Log;
 use super::mask::{Mask, Masked};
 use super::process::{Lock, ReservedReceipt};
@@ -53,10 +50,6 @@ const TICK_FIRST: Millis = Millis::new(10);
 const TICK_STOPPING: Millis = Millis::new(100);
 /// The slowest tick while the job simply runs.
 const TICK_RUNNING: Millis = Millis::from_secs(10);
-/// The nice value of a launcher that kills.
-const FIRST_IN_LINE: i32 = -20;
-/// How often in a row children are killed as they come: some milliseconds.
-const CHASE: u32 = 200;
 /// Bytes of one read of a pipe.
 const READ: usize = 64 * 1024;
 
@@ -224,77 +217,8 @@ impl Supervisor {
         }
     }
 
-    /// SIGKILL to everything of the job: its control group, its process group, every descendant; then, as long as new
-    /// ones keep coming, whatever comes to this subreaper.
-    fn kill_round(&mut self) {
-        if let Some(group) = &self.running.group {
-            let _ = group.kill();
-        }
-        if self.ended.is_none() {
-            // Not reaped, so its number still names its group.
-            let _ = kill_process_group(self.running.identity.pid, Signal::KILL);
-        }
-        self.left = descendants::kill_round(getpid()).unwrap_or_default();
-        self.reap();
-        for _ in 0..CHASE {
-            if self.childless || !descendants::kill_children().unwrap_or(false) {
-                return;
-            }
-            self.reap();
-        }
-    }
-
-    /// Tells the agent what does not die, when that has changed.
-    fn say_left(&mut self) {
-        let mut pids: Vec<_> =
-            self.left.iter().filter_map(|process| u32::try_from(process.pid.as_raw_nonzero().get()).ok()).collect();
-        pids.sort_unstable();
-        let count = u64::try_from(pids.len()).unwrap_or(u64::MAX);
-        pids.truncate(LEFT_PIDS);
-        let left = (count > 0).then_some(Left { count, pids });
-        if left != self.said_left {
-            self.said_left = left;
-            self.connections.tell_all(&self.state().to_bytes());
-        }
-    }
-
-    /// Whether nothing of the job is left: no child, and nothing in its control group.
-    fn all_gone(&self) -> bool {
-        let populated = |group: &JobGroup| group.is_populated().unwrap_or(false);
-        self.childless && !self.running.group.as_ref().is_some_and(populated)
-    }
-
     fn is_stopping(&self) -> bool {
         self.ended.is_some() || self.signalled.is_some()
-    }
-
-    /// Asks the job's group to end, unless the job has ended by itself.
-    fn terminate(&mut self, reason: StopReason, now: BootInstant, grace: Option<Millis>) {
-        self.reap();
-        if self.ended.is_some() {
-            return;
-        }
-        self.running.schedule.stop(reason, now, grace);
-        if self.signalled.is_none() {
-            self.signalled = Some(reason);
-            // The leader is not reaped, so its number still names this group. A stopped job must run to hear it.
-            let child = self.running.identity.pid;
-            if kill_process_group(child, Signal::TERM).is_err() {
-                // It moved to another group; it is still our unreaped child.
-                let _ = kill_process(child, Signal::TERM);
-            }
-            let _ = kill_process_group(child, Signal::CONT);
-            self.quicken(now);
-        }
-    }
-
-    fn kill_from(&mut self, now: BootInstant) {
-        if self.killing_since.is_none() {
-            self.killing_since = Some(now);
-            // Among a thousand processes that fork, one that kills must get its turn. Only root can have that.
-            let _ = setpriority_process(None, FIRST_IN_LINE);
-            self.quicken(now);
-        }
     }
 
     fn quicken(&mut self, now: BootInstant) {
