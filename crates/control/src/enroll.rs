@@ -14,6 +14,7 @@ use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::shape::is_name;
 use leasehold_core::time::{Millis, UtcMillis};
 use leasehold_store::call::{Enroll, NewEnrollment};
+use leasehold_store::view::WorkerView;
 
 use crate::error::{Denied, OperatorResult, ServiceError, WorkerResult, settle};
 use crate::hints::Topic;
@@ -43,6 +44,8 @@ pub struct Enrollment {
     pub token: JoinToken,
     /// When the token stops working.
     pub expires_at: UtcMillis,
+    /// The worker of that name as it is, where there is one: whoever uses the token takes its place.
+    pub replaces: Option<WorkerView>,
 }
 
 /// What a machine gets that became a worker.
@@ -74,11 +77,13 @@ impl ControlPlane {
             token: token.token.digest(),
             expires_at: now.plus(ttl),
         };
+        // For people: whoever uses the token takes that worker's place, whatever it does by then.
+        let replaces = self.store().worker(&worker).await?;
         let (id, expires_at) = (enrollment.id, enrollment.expires_at);
         let created = self.store().create_enrollment(caller.actor.clone(), enrollment).await?;
         created.into_result().map_err(|unmet| ServiceError::Refused(Denied::of(&unmet, &worker)))?;
         tracing::info!(worker.id = %worker, actor = %caller.actor, origin = %caller.origin, "worker invited");
-        Ok(Enrollment { id, worker, token, expires_at })
+        Ok(Enrollment { id, worker, token, expires_at, replaces })
     }
 
     /// A machine with an enrollment token becomes a worker. `request` is a PKCS #10 certificate request, DER. The only

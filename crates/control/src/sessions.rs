@@ -5,6 +5,7 @@
 
 use leasehold_core::counter::SessionVersion;
 use leasehold_core::crypto::Ticket;
+use leasehold_core::fault::Fault;
 use leasehold_core::limits;
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::registration::Registration;
@@ -55,12 +56,17 @@ impl ControlPlane {
         session: SessionRef,
         version: SessionVersion,
         said: Said,
+        faults: Option<Vec<Fault>>,
         renewals: Vec<Renewal>,
     ) -> WorkerResult<Beaten> {
         if renewals.len() > limits::HEARTBEAT_RENEWALS {
             return Err(over("renewals", renewals.len(), limits::HEARTBEAT_RENEWALS));
         }
-        let call = Heartbeat { session: worker.fence(session), version, said, renewals };
+        let named = faults.as_ref().map_or(0, Vec::len);
+        if named > limits::FAULTS {
+            return Err(over("faults", named, limits::FAULTS));
+        }
+        let call = Heartbeat { session: worker.fence(session), version, said, faults, renewals };
         settle(self.store().heartbeat(call).await)
     }
 
@@ -157,7 +163,14 @@ mod tests {
         let version = agent.version().await;
         let beaten = world
             .plane
-            .heartbeat(&agent.principal, agent.session, version, Said { slots: 2, obeys_drain: false }, Vec::new())
+            .heartbeat(
+                &agent.principal,
+                agent.session,
+                version,
+                Said { slots: 2, obeys_drain: false },
+                None,
+                Vec::new(),
+            )
             .await
             .unwrap();
         assert_eq!(beaten.session.version, version.next());
@@ -167,8 +180,10 @@ mod tests {
         let drained = world.plane.drain(&agent.principal, agent.session, version.next()).await.unwrap();
         let offline = world.plane.offline(&agent.principal, agent.session, drained.version).await.unwrap();
         assert_eq!(offline.remaining, Millis::ZERO);
-        let late =
-            world.plane.heartbeat(&agent.principal, agent.session, offline.version, Said::default(), Vec::new()).await;
+        let late = world
+            .plane
+            .heartbeat(&agent.principal, agent.session, offline.version, Said::default(), None, Vec::new())
+            .await;
         assert!(matches!(late, Err(ServiceError::Refused(refusal)) if refusal.code == RefusalCode::SessionFenced));
     }
 }

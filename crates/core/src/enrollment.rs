@@ -88,6 +88,8 @@ pub fn enroll(
         current: None,
         generation: worker.and_then(|worker| worker.generation),
         rival: None,
+        // Whoever enrolls anew needs no takeover.
+        takeover: None,
         // A person's wish is about the machine of this name, not about its keys.
         drain: worker.and_then(|worker| worker.drain.clone()),
         enrolled_at: now.utc,

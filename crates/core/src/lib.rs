@@ -27,6 +27,7 @@ pub mod end;
 pub mod enrollment;
 pub mod event;
 pub mod expiry;
+pub mod fault;
 pub mod frame;
 pub mod id;
 pub mod inbox;

@@ -46,6 +46,10 @@ pub const HEARTBEAT_RENEWALS: usize = 256;
 pub const PULL_ASKS: usize = 16;
 /// The longest a pull may be held.
 pub const PULL_WAIT: Millis = Millis::from_secs(30);
+/// Faults that a heartbeat may name.
+pub const FAULTS: usize = 16;
+/// The words of one fault.
+pub const FAULT_DETAIL_BYTES: usize = 200;
 /// Directives in one answer.
 pub const DIRECTIVES: usize = 256;
 /// Rows of one page of a list or of a scan.
@@ -123,6 +127,11 @@ pub const ENROLLMENT_TTL_MAX: Millis = Millis::from_secs(7 * 24 * 60 * 60);
 pub const CERTIFICATE_TTL: Millis = Millis::from_secs(90 * 24 * 60 * 60);
 /// A certificate signing request.
 pub const CSR_BYTES: usize = 4 * KIB;
+
+/// How long a granted takeover counts unless told otherwise.
+pub const TAKEOVER_TTL: Millis = Millis::from_secs(15 * 60);
+/// The longest that a granted takeover may count.
+pub const TAKEOVER_TTL_MAX: Millis = Millis::from_secs(24 * 60 * 60);
 
 // The inbox.
 

@@ -1,7 +1,7 @@
 //! May this session register: tickets, exact repeats, replacement, and the newcomer that has to wait.
 //!
 //! One ticket is one registration, so two processes with one credential cannot chase each other: the loser stops for
-//! good. An exact repeat gets the same answer; a session that the server accepted before is fenced, never taken
+//! good; a person may grant one registration past that. An exact repeat gets the same answer; a session that the server accepted before is fenced, never taken
 //! for a copy. (Protocol, *Sessions*; ADR-0012 §2.)
 
 use crate::capability::Capabilities;
@@ -13,7 +13,7 @@ use crate::refusal::{Refusal, RefusalCode};
 use crate::session::{Session, SessionState};
 use crate::ticket::TicketKey;
 use crate::time::{Millis, Now};
-use crate::worker::{Rival, Worker, WorkerState};
+use crate::worker::{Rival, Takeover, Worker, WorkerState};
 
 /// What a session says of itself when it registers.
 #[derive(Debug, Clone)]
@@ -45,6 +45,8 @@ pub enum RegistrationVerdict {
         worker: Box<Worker>,
         /// The new session.
         session: Box<Session>,
+        /// The grant that let it in where it would have been kept out; used up by this. To be audited.
+        took_over: Option<TookOver>,
     },
     /// The exact registration of the current session again: answer as before, change nothing.
     Repeated,
@@ -57,6 +59,15 @@ pub enum RegistrationVerdict {
         /// Whether this is evidence of a copied credential, to be audited.
         copied: bool,
     },
+}
+
+/// A registration that a person's grant let in.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TookOver {
+    /// The grant.
+    pub grant: Takeover,
+    /// What the registration would have been answered without it.
+    pub instead_of: RefusalCode,
 }
 
 /// The cadence that a control plane gives its sessions.
@@ -112,7 +123,14 @@ pub fn register(
         Some(session) => tickets.next(&worker.id, session.id, session.generation),
         None => tickets.first(&worker.id, worker.enrollment),
     };
+    let granted = |instead_of| {
+        let grant = worker.takeover.clone().filter(|grant| now.utc < grant.expires_at)?;
+        Some(TookOver { grant, instead_of })
+    };
     if expected != call.ticket {
+        if let Some(took_over) = granted(RefusalCode::TicketSpent) {
+            return accept(worker, current, call, cadence, now, Some(took_over));
+        }
         return RegistrationVerdict::Refused {
             refusal: Refusal::new(
                 RefusalCode::TicketSpent,
@@ -124,9 +142,12 @@ pub fn register(
         };
     }
     if let Some(live) = current.filter(|session| keeps_newcomer_waiting(session, &call.boot, now)) {
-        return wait(worker, live, call, now);
+        return match granted(RefusalCode::SessionLive) {
+            Some(took_over) => accept(worker, current, call, cadence, now, Some(took_over)),
+            None => wait(worker, live, call, now),
+        };
     }
-    accept(worker, current, call, cadence, now)
+    accept(worker, current, call, cadence, now, None)
 }
 
 fn refused(refusal: Refusal) -> RegistrationVerdict {
@@ -169,6 +190,7 @@ fn accept(
     call: &Registration,
     cadence: Cadence,
     now: Now,
+    took_over: Option<TookOver>,
 ) -> RegistrationVerdict {
     let generation = worker.generation.map_or(SessionGeneration::FIRST, SessionGeneration::next);
     let session = Session {
@@ -191,8 +213,11 @@ fn accept(
         protocol: call.protocol,
         registered_at: now.utc,
     };
-    let worker = Worker { current: Some(session.id), generation: Some(generation), rival: None, ..worker.clone() };
-    RegistrationVerdict::Accepted { worker: Box::new(worker), session: Box::new(session) }
+    // A grant is for one registration that needs it; one that does not leaves it to the one that it was meant for.
+    let takeover = worker.takeover.clone().filter(|_| took_over.is_none());
+    let (current, generation) = (Some(session.id), Some(generation));
+    let worker = Worker { current, generation, rival: None, takeover, ..worker.clone() };
+    RegistrationVerdict::Accepted { worker: Box::new(worker), session: Box::new(session), took_over }
 }
 
 /// The worker after its live session spoke: a waiting newcomer has heard it once more.

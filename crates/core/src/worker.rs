@@ -40,6 +40,8 @@ pub struct Worker {
     pub rival: Option<Rival>,
     /// A person's wish that it take nothing new.
     pub drain: Option<Drain>,
+    /// A person's permission for one registration that would be kept out otherwise.
+    pub takeover: Option<Takeover>,
     /// When it enrolled.
     pub enrolled_at: UtcMillis,
     /// When its newest certificate ends.
@@ -68,7 +70,25 @@ pub struct Drain {
     pub at: UtcMillis,
 }
 
+/// A person's permission for one registration that would be kept out otherwise: because another session is live, or because
+/// the ticket was spent.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Takeover {
+    /// Who, as [`Actor`] prints.
+    pub by: String,
+    /// The person's words.
+    pub why: Option<String>,
+    /// Until when it counts.
+    pub expires_at: UtcMillis,
+}
+
 impl Worker {
+    /// The worker with a takeover granted; none if this very grant stands already. A later grant replaces an earlier one.
+    pub fn takeover_granted(&self, actor: &Actor, why: Option<&str>, expires_at: UtcMillis) -> Option<Self> {
+        let takeover = Takeover { by: actor.to_string(), why: why.map(str::to_owned), expires_at };
+        (self.takeover.as_ref() != Some(&takeover)).then(|| Self { takeover: Some(takeover), ..self.clone() })
+    }
+
     /// The worker draining from now on; none if it does already: the first wish stands, with its author.
     pub fn drained(&self, actor: &Actor, why: Option<&str>, now: Now) -> Option<Self> {
         let drain = Drain { by: actor.to_string(), why: why.map(str::to_owned), at: now.utc };

@@ -7,6 +7,7 @@ use leasehold_core::attempt::RunningCall;
 use leasehold_core::claim::{Ask, ReleaseReason};
 use leasehold_core::counter::{AttemptNumber, EventSequence, LeaseVersion, SessionVersion};
 use leasehold_core::crypto::Digest;
+use leasehold_core::fault::Fault;
 use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, TrustDomain, WorkerId};
 use leasehold_core::lease::LeaseFence;
 use leasehold_core::registration::{Cadence, Registration};
@@ -113,6 +114,8 @@ pub struct Heartbeat {
     pub version: SessionVersion,
     /// What it says of itself.
     pub said: Said,
+    /// Its current faults, where they have changed; at most [`leasehold_core::limits::FAULTS`].
+    pub faults: Option<Vec<Fault>>,
     /// The leases it holds; at most [`leasehold_core::limits::HEARTBEAT_RENEWALS`].
     pub renewals: Vec<Renewal>,
 }
@@ -231,6 +234,19 @@ pub struct ResolveRun {
     pub why: Option<String>,
     /// The attempt that they say it about; none: the run's latest, whichever that is by then.
     pub attempt: Option<AttemptNumber>,
+}
+
+/// A person lets the next registration in that would be kept out otherwise.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GrantTakeover {
+    /// Who.
+    pub actor: Actor,
+    /// Which worker.
+    pub worker: WorkerId,
+    /// The person's words.
+    pub why: Option<String>,
+    /// Until when it counts.
+    pub expires_at: UtcMillis,
 }
 
 /// Which runs to list; newest first.

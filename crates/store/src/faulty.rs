@@ -22,8 +22,8 @@ use leasehold_core::time::Now;
 
 use crate::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
-    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter,
-    SessionStep,
+    EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
+    ResolveRun, RunFilter, SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
@@ -215,6 +215,10 @@ impl Store for Faulty {
 
     async fn resume_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet> {
         self.changing(self.inner.resume_worker(call)).await
+    }
+
+    async fn grant_takeover(&self, call: GrantTakeover) -> Stored<WorkerView, Unmet> {
+        self.changing(self.inner.grant_takeover(call)).await
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

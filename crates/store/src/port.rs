@@ -21,8 +21,8 @@ use leasehold_core::time::Now;
 
 use crate::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
-    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter,
-    SessionStep,
+    EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
+    ResolveRun, RunFilter, SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
@@ -108,6 +108,10 @@ pub trait Store: Send + Sync + 'static {
 
     /// The person's drain is over.
     async fn resume_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet>;
+
+    /// A person lets the worker's next registration in that would be kept out otherwise. See
+    /// [`leasehold_core::registration`].
+    async fn grant_takeover(&self, call: GrantTakeover) -> Stored<WorkerView, Unmet>;
 
     /// Submits a run: it is pending, with attempt 1.
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet>;

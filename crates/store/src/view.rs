@@ -5,6 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use leasehold_core::attempt::Attempt;
 use leasehold_core::claim::Refused;
 use leasehold_core::directive::Directive;
+use leasehold_core::fault::Fault;
 use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::lease::{Lease, LeaseProjection};
 use leasehold_core::placement::Placement;
@@ -185,6 +186,8 @@ pub struct WorkerView {
     pub session: Option<Session>,
     /// The attempts whose leases it holds.
     pub active: Vec<AttemptId>,
+    /// Its faults, as it said them last.
+    pub faults: Vec<Fault>,
     /// The clocks of the read.
     pub now: Now,
 }

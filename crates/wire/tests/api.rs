@@ -17,6 +17,7 @@ use leasehold_core::counter::{
 };
 use leasehold_core::crypto::{Digest, Domain, EnrollmentToken};
 use leasehold_core::event;
+use leasehold_core::fault::{Fault, FaultKind};
 use leasehold_core::frame::{Body, Cut, CutReason, Frame, Stream};
 use leasehold_core::join::JoinToken;
 use leasehold_core::limits;
@@ -29,7 +30,7 @@ use leasehold_core::run::{Closing, OnLost, Run, RunState, StopIntent, StopIntent
 use leasehold_core::session::{Session, SessionState};
 use leasehold_core::shape::ShapeErrorKind;
 use leasehold_core::time::{LeaseInstant, Millis, UtcMillis};
-use leasehold_core::worker::{Drain, Worker, WorkerState};
+use leasehold_core::worker::{Drain, Takeover, Worker, WorkerState};
 use leasehold_wire::api::audit::AuditEntry;
 use leasehold_wire::api::cancel::{CancelAnswer, CancelOutcome, CancelRun};
 use leasehold_wire::api::drain::{DrainAnswer, DrainWorker};
@@ -43,9 +44,10 @@ use leasehold_wire::api::resolve::{ResolveAnswer, ResolveRun};
 use leasehold_wire::api::run::{AttemptDetail, Log, OutcomeKind, RunDetail, RunItem};
 use leasehold_wire::api::secret::SecretText;
 use leasehold_wire::api::submit::SubmitRun;
+use leasehold_wire::api::takeover::GrantTakeover;
 use leasehold_wire::api::time::Time;
 use leasehold_wire::api::version::Version;
-use leasehold_wire::api::worker::{WorkerDetail, WorkerItem, WorkerStatus};
+use leasehold_wire::api::worker::{SessionStatus, WorkerDetail, WorkerItem, WorkerStatus};
 use proptest::prelude::*;
 use serde::Serialize;
 use serde::de::DeserializeOwned;
@@ -126,6 +128,7 @@ fn worker() -> Worker {
         generation: Some(SessionGeneration::FIRST),
         rival: None,
         drain: Some(Drain { by: "token:ci".to_owned(), why: Some("new disk".to_owned()), at: AT }),
+        takeover: Some(Takeover { by: "local:1000".to_owned(), why: Some("new board".to_owned()), expires_at: AT }),
         enrolled_at: AT,
         certificate_expires_at: AT,
     }
@@ -163,7 +166,15 @@ fn session() -> Session {
 }
 
 fn worker_detail() -> WorkerDetail {
-    WorkerDetail::new(&worker(), Some(&session()), &[id(2)], NOW)
+    {
+        let fault = Fault {
+            kind: FaultKind::DiskLow,
+            attempt: Some(id(2)),
+            detail: "12 MiB left on /var/lib".to_owned(),
+            since: AT,
+        };
+        WorkerDetail::new(&worker(), Some(&session()), &[id(2)], &[fault], NOW)
+    }
 }
 
 fn explanation() -> RunExplanation {
@@ -223,6 +234,7 @@ fn enrollment() -> EnrollmentAnswer {
         expires_at: AT.into(),
         ingress: "https://control.example:7443".to_owned(),
         token: SecretText::new(join.reveal()),
+        replaces: Some(WorkerStatus::Offline),
     }
 }
 
@@ -270,7 +282,7 @@ fn golden<T: Serialize + DeserializeOwned>(name: &'static str, value: &T) -> Gol
 
 fn goldens() -> Vec<Golden> {
     let item = RunItem::new(&run(), "sh -c".to_owned(), Some("nas".parse().unwrap()));
-    let worker_item = WorkerItem::new(&worker(), Some(&session()), 1, NOW);
+    let worker_item = WorkerItem::new(&worker(), Some(&session()), 1, 1, NOW);
     let cancelled = CancelAnswer { outcome: CancelOutcome::from(&Cancel::Requested), run: detail() };
     vec![
         golden("run-list", &Page { items: vec![item], next: Some("0198a3c1-0000-7000-8000-000000000003".to_owned()) }),
@@ -372,6 +384,11 @@ fn requests_refuse_what_they_do_not_know() {
     let drain = DrainWorker { why: Some("new disk".to_owned()) };
     assert_eq!(DrainWorker::parse(&drain.to_body()), Ok(drain));
     assert_eq!(DrainWorker::parse(b""), Ok(DrainWorker::default()));
+    let grant = GrantTakeover { ttl: Millis::from_secs(60), why: Some("new board".to_owned()) };
+    assert_eq!(GrantTakeover::parse(&grant.to_body()), Ok(grant));
+    assert_eq!(GrantTakeover::parse(b""), Ok(GrantTakeover::default()));
+    let code = |body: &[u8]| Problem::of_shape(&GrantTakeover::parse(body).unwrap_err()).code;
+    assert_eq!(code(br#"{"ttl":"2d"}"#), ProblemCode::LimitExceeded);
 }
 
 #[test]
@@ -494,6 +511,19 @@ fn a_log_says_whether_it_is_whole() {
             "cut": {"reason": "disk_full", "stdout": 5, "stderr": 1},
         })
     );
+}
+
+#[test]
+fn a_session_that_is_silent_past_its_lease_is_not_called_active() {
+    let state = |session: &Session| WorkerDetail::new(&worker(), Some(session), &[], &[], NOW).session.unwrap().state;
+    assert_eq!(state(&session()), SessionStatus::Active);
+    let silent = |state| Session { state, expires: NOW, ..session() };
+    assert_eq!(state(&silent(SessionState::Active)), SessionStatus::Expired);
+    assert_eq!(state(&silent(SessionState::Draining)), SessionStatus::Expired);
+    assert_eq!(state(&silent(SessionState::Offline)), SessionStatus::Offline);
+    for status in [SessionStatus::Active, SessionStatus::Expired, SessionStatus::Offline, SessionStatus::Draining] {
+        assert_eq!(serde_json::to_value(status).unwrap(), status.as_str());
+    }
 }
 
 #[test]

@@ -103,7 +103,7 @@ mod tests {
 
         let obeys = Said { slots: 0, obeys_drain: true };
         let version = agent.version().await;
-        world.plane.heartbeat(&agent.principal, agent.session, version, obeys, Vec::new()).await.unwrap();
+        world.plane.heartbeat(&agent.principal, agent.session, version, obeys, None, Vec::new()).await.unwrap();
         let pull = tokio::spawn(agent.pull(Vec::new(), limits::PULL_WAIT));
         tokio::time::sleep(std::time::Duration::from_secs(5)).await;
         assert!(!pull.is_finished(), "obeyed, it is not told again");

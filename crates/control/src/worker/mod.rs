@@ -1,5 +1,6 @@
 //! What a person does to a worker: one file per verb.
 
 mod drain;
+mod takeover;
 
 pub use drain::Drained;

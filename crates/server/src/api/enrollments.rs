@@ -6,6 +6,7 @@ use leasehold_control::enroll::Invite;
 use leasehold_core::limits;
 use leasehold_wire::api::enrollment::{CreateEnrollment, EnrollmentAnswer};
 use leasehold_wire::api::secret::SecretText;
+use leasehold_wire::api::worker::WorkerStatus;
 
 use super::Api;
 use super::access::By;
@@ -29,6 +30,9 @@ pub(super) async fn create(
             expires_at: enrollment.expires_at.into(),
             ingress: api.ingress_url.to_string(),
             token: SecretText::new(enrollment.token.reveal()),
+            replaces: enrollment
+                .replaces
+                .map(|found| WorkerStatus::of(&found.worker, found.session.as_ref(), found.now.lease)),
         },
     ))
 }

@@ -21,6 +21,7 @@ mod request;
 mod resolve;
 mod runs;
 mod sse;
+mod takeover;
 mod version;
 mod workers;
 
@@ -72,6 +73,7 @@ fn registry() -> Vec<Route> {
         Route::get(route::WORKER, VIEWER, workers::get),
         Route::post(route::WORKER_DRAIN, OPERATOR, drain::drain),
         Route::post(route::WORKER_RESUME, OPERATOR, drain::resume),
+        Route::post(route::WORKER_TAKEOVER, ADMIN, takeover::grant),
         Route::post(route::ENROLLMENTS, ADMIN, enrollments::create),
         Route::get(route::AUDIT, ADMIN, audit::audit),
     ]
@@ -134,6 +136,7 @@ mod tests {
             "GET /api/v1/workers/{worker} viewer",
             "POST /api/v1/workers/{worker}/drain operator",
             "POST /api/v1/workers/{worker}/resume operator",
+            "POST /api/v1/workers/{worker}/grant-takeover admin",
             "POST /api/v1/enrollments admin",
             "GET /api/v1/audit admin",
         ];

@@ -18,7 +18,15 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Answered<Page<
     let next = workers.last().filter(|_| workers.len() == limit).map(|last| last.worker.id.to_string());
     let items = workers
         .iter()
-        .map(|found| WorkerItem::new(&found.worker, found.session.as_ref(), found.active.len(), found.now.lease))
+        .map(|found| {
+            WorkerItem::new(
+                &found.worker,
+                found.session.as_ref(),
+                found.active.len(),
+                found.faults.len(),
+                found.now.lease,
+            )
+        })
         .collect();
     Ok(Json::ok(Page { items, next }))
 }
@@ -32,5 +40,5 @@ pub(super) async fn get(State(api): State<Api>, AtWorker(worker): AtWorker, quer
 
 /// Everything about a worker.
 pub(super) fn detail(found: &WorkerView) -> WorkerDetail {
-    WorkerDetail::new(&found.worker, found.session.as_ref(), &found.active, found.now.lease)
+    WorkerDetail::new(&found.worker, found.session.as_ref(), &found.active, &found.faults, found.now.lease)
 }

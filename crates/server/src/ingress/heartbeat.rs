@@ -21,7 +21,8 @@ pub(super) async fn heartbeat(
         .iter()
         .map(|renewal| Renewal { fence: renewal.lease.fence(renewal.attempt_id), version: renewal.version })
         .collect();
+    let faults = said.faults.as_ref().map(|faults| faults.iter().map(Into::into).collect());
     let word = Word { slots: said.slots, obeys_drain: said.draining };
-    let beaten = ingress.control.heartbeat(&worker, session, said.session_version, word, renewals).await?;
-    Ok(Answer(HeartbeatAnswer::new(&beaten.session, &beaten.leases, &beaten.directives)))
+    let beaten = ingress.control.heartbeat(&worker, session, said.session_version, word, faults, renewals).await?;
+    Ok(Answer(HeartbeatAnswer::new(&beaten.session, &beaten.leases, &beaten.directives, ingress.clock.utc())))
 }

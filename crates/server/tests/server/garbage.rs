@@ -133,8 +133,14 @@ fn golden() -> Vec<Vec<u8>> {
 fn right_calls(machine: &Machine<'_>, taken: &Taken) -> Vec<(&'static str, String, Vec<u8>)> {
     let (session, attempt, session_generation) = (machine.session, taken.attempt(), machine.generation);
     let renewals = vec![Renewal { attempt_id: attempt, lease: taken.proof(), version: taken.offer.lease.version }];
-    let beat =
-        HeartbeatRequest { session_generation, session_version: machine.version, slots: 1, draining: false, renewals };
+    let beat = HeartbeatRequest {
+        session_generation,
+        session_version: machine.version,
+        slots: 1,
+        draining: false,
+        faults: None,
+        renewals,
+    };
     let drain = DrainRequest { session_generation, session_version: machine.version };
     let reason = leasehold_core::claim::ReleaseReason::Draining;
     let release = ReleaseRequest { session_generation, lease: taken.proof(), reason };

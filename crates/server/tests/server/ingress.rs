@@ -83,6 +83,7 @@ async fn calls_for_another(
         session_version: version,
         slots: 1,
         draining: false,
+        faults: None,
         renewals: vec![Renewal { attempt_id: attempt, lease: taken.proof(), version: taken.offer.lease.version }],
     });
     let said = caller.connection.said::<HeartbeatAnswer>("POST", &route::heartbeat(session), beat).await;
@@ -272,6 +273,7 @@ async fn a_run_goes_all_the_way_over_the_wire() {
         session_version: machine.version,
         slots: 3,
         draining: false,
+        faults: None,
         renewals: vec![Renewal { attempt_id: taken.attempt(), lease: taken.proof(), version: lease.version }],
     });
     let beaten: HeartbeatAnswer =
@@ -395,6 +397,7 @@ async fn a_started_lease_never_crosses_a_boot_and_the_launchers_word_does() {
         session_version: machine.version,
         slots: 1,
         draining: false,
+        faults: None,
         renewals: vec![renewal],
     });
     let beaten: HeartbeatAnswer =

@@ -142,6 +142,7 @@ async fn each_call_sent_twice_at_once_counts_once() {
         session_version: machine.version,
         slots: 4,
         draining: false,
+        faults: None,
         renewals: Vec::new(),
     };
     let path = route::heartbeat(machine.session);

@@ -1,8 +1,15 @@
-//! What a person does to a worker, with real processes: drain and resume.
+//! What a person does to a worker, with real processes: drain, resume, grant a takeover; and what the machine itself
+//! says that is wrong with it.
 
-use anyhow::Result;
+use std::fs;
+use std::process::Command;
+
+use anyhow::{Context, Result};
 use leasehold_sim::cluster::{Cluster, WorkerOptions};
 use leasehold_sim::eventually::eventually;
+use leasehold_sim::machine::is_root_or_skip;
+use leasehold_sim::process::Running;
+use leasehold_sim::{binaries, story};
 use serde_json::Value;
 
 fn worker(cluster: &Cluster, name: &str) -> Value {
@@ -69,4 +76,133 @@ fn draining_waits_for_what_runs_when_asked_and_an_unknown_worker_is_named() -> R
     let unknown = cluster.cli(&["worker", "drain", "far"])?;
     unknown.expect_code(3);
     cluster.shut_down()
+}
+
+/// The newest audit row of this action.
+fn audited(cluster: &Cluster, action: &str) -> Result<Value> {
+    let rows = story::audit(cluster)?;
+    rows.into_iter().rfind(|row| row["action"] == action).with_context(|| format!("no audit row says {action}"))
+}
+
+#[test]
+fn a_spent_ticket_stops_a_worker_for_good_until_a_person_grants_a_takeover() -> Result<()> {
+    let mut cluster = Cluster::start()?;
+    let index = cluster.join(WorkerOptions::named("near"))?;
+    let file = cluster.worker(index).state().join("session.json");
+    let old = fs::read(&file)?;
+    cluster.stop_agent(index)?.expect_code(0);
+    cluster.start_agent(index)?;
+    cluster.stop_agent(index)?.expect_code(0);
+    // Its disk is what it was before: its ticket was spent by what happened since.
+    fs::write(&file, old)?;
+    cluster.spawn_agent(index)?;
+    cluster.wait_for_agent_end(index)?.expect_code(25);
+    let stopped = cluster.agent_command(index).output()?;
+    assert_eq!(stopped.status.code(), Some(25), "for good");
+    assert!(String::from_utf8_lossy(&stopped.stderr).contains("grant-takeover"), "it says what to do: {stopped:?}");
+    let refused = cluster.agent_command(index).arg("--take-over").output()?;
+    assert_eq!(refused.status.code(), Some(25), "nobody granted it: {refused:?}");
+
+    let told = cluster.ask(&["worker", "grant-takeover", "near", "--reason", "restored from a backup"]);
+    assert!(told.contains("is let in once"), "{told}");
+    assert_eq!(worker(&cluster, "near")["takeover"]["why"], "restored from a backup");
+    let agent = Running::start(cluster.agent_command(index).arg("--take-over"))?;
+    cluster.adopt_agent(index, agent);
+    let run = cluster.submit(&["--", "true"]);
+    cluster.wait_for_state(&run, "succeeded")?;
+    assert_eq!(worker(&cluster, "near")["takeover"], Value::Null, "single use");
+    let row = audited(&cluster, "take_over")?;
+    assert_eq!((&row["facts"]["instead_of"], &row["origin"]), (&"ticket_spent".into(), &"127.0.0.1".into()));
+    cluster.shut_down()
+}
+
+#[test]
+fn what_is_wrong_with_a_machine_shows_until_it_is_mended() -> Result<()> {
+    let mut cluster = Cluster::start()?;
+    let index = cluster.join(WorkerOptions::named("near"))?;
+    cluster.stop_agent(index)?.expect_code(0);
+    let state = cluster.worker(index).state().to_owned();
+    fs::write(state.join("inbox/garbage.json"), b"{")?;
+    cluster.start_agent(index)?;
+    let shown = eventually("the fault to be told", || {
+        let found = worker(&cluster, "near");
+        if found["fault_count"] == 1 { Ok(found) } else { Err(found.to_string()) }
+    })?;
+    assert_eq!(shown["faults"][0]["kind"], "quarantined", "{shown}");
+    let page = cluster.ask(&["worker", "get", "near"]);
+    assert!(page.contains("Fault:") && page.contains("garbage.json"), "{page}");
+    let list = cluster.ask(&["worker", "list"]);
+    assert!(list.contains("FAULTS"), "{list}");
+    let run = cluster.submit(&["--", "true"]);
+    cluster.wait_for_state(&run, "succeeded")?;
+
+    for name in fs::read_dir(state.join("quarantine"))? {
+        fs::remove_file(name?.path())?;
+    }
+    cluster.signal_agent(index, rustix::process::Signal::HUP)?;
+    eventually("nothing to be wrong any more", || {
+        let found = worker(&cluster, "near");
+        if found["fault_count"] == 0 { Ok(()) } else { Err(found.to_string()) }
+    })?;
+    cluster.shut_down()
+}
+
+#[test]
+fn a_reboot_shows_in_the_story_of_the_run_beside_the_lease_that_ran_out() -> Result<()> {
+    if !is_root_or_skip("a_reboot_shows_in_the_story_of_the_run_beside_the_lease_that_ran_out") {
+        return Ok(());
+    }
+    let mut cluster = Cluster::start()?;
+    let index = cluster.join(WorkerOptions::named("near"))?;
+    let run = cluster.submit(&["--lease", "25s", "--", "sleep", "1000"]);
+    cluster.wait_for_state(&run, "running")?;
+    // The power goes: agent, launcher and job at once.
+    cluster.kill_agent(index)?;
+    for launcher in cluster.worker(index).launchers() {
+        let launcher = rustix::process::Pid::from_raw(i32::try_from(launcher)?).context("a launcher has a pid")?;
+        rustix::process::kill_process(launcher, rustix::process::Signal::KILL)?;
+    }
+    let boot = cluster.directory().join("boot-id");
+    fs::write(&boot, "22222222-3333-4444-8555-666666666666\n")?;
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", "mount --bind \"$0\" /proc/sys/kernel/random/boot_id && exec \"$1\" run"]);
+    command.arg(&boot).arg(binaries::leasehold_worker());
+    for (name, value) in cluster.agent_command(index).get_envs() {
+        if let Some(value) = value {
+            command.env(name, value);
+        }
+    }
+    cluster.adopt_agent(index, Running::start(&mut command)?);
+    cluster.wait_for_state(&run, "lost")?;
+    let says =
+        |event: &Value, kind: &str, evidence: &str| event["kind"] == kind && event["facts"]["evidence"] == evidence;
+    let events = story::events(&cluster, &run)?;
+    assert!(events.iter().any(|event| says(event, "attempt.lost", "lease_expired")), "{events:#?}");
+    eventually("the reboot to be told", || match story::events(&cluster, &run) {
+        Ok(events) if events.iter().any(|event| says(event, "evidence.kept", "machine_rebooted")) => Ok(()),
+        found => Err(format!("{found:#?}")),
+    })?;
+    Ok(())
+}
+
+#[test]
+fn a_silent_worker_is_not_called_active_and_a_second_enrollment_of_its_name_is_warned_of() -> Result<()> {
+    let mut cluster = Cluster::prepare()?;
+    cluster.control_flags(&["--heartbeat", "5s"]);
+    cluster.start_control()?;
+    let index = cluster.join(WorkerOptions::named("near"))?;
+    assert_eq!(worker(&cluster, "near")["session"]["state"], "active");
+    let warned = cluster.cli(&["worker", "enroll", "--name", "near"])?;
+    assert!(warned.expect_code(0).stderr.contains("worker near exists and is online"), "{warned}");
+    let fresh = cluster.cli(&["worker", "enroll", "--name", "far"])?;
+    assert!(!fresh.expect_code(0).stderr.contains("exists"), "{fresh}");
+    cluster.kill_agent(index)?;
+    let found = eventually("the silent session to end", || {
+        let found = worker(&cluster, "near");
+        if found["status"] == "offline" { Ok(found) } else { Err(found.to_string()) }
+    })?;
+    assert_eq!(found["session"]["state"], "expired", "{found}");
+    let page = cluster.ask(&["worker", "get", "near"]);
+    assert!(page.contains("expired") && !page.contains("active,"), "{page}");
+    Ok(())
 }

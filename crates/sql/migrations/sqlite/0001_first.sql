@@ -46,11 +46,23 @@ CREATE TABLE worker (
     drain_by TEXT,
     drain_why TEXT,
     drain_at INTEGER,
+    -- A person's permission for one registration that would be kept out otherwise.
+    takeover_by TEXT,
+    takeover_why TEXT,
+    takeover_expires_at INTEGER,
     enrolled_at INTEGER NOT NULL,
     certificate_expires_at INTEGER NOT NULL,
     CHECK ((rival_session IS NULL) = (rival_heard IS NULL) AND (rival_session IS NULL) = (rival_audited IS NULL)),
+    CHECK ((takeover_by IS NULL) = (takeover_expires_at IS NULL) AND (takeover_why IS NULL OR takeover_by IS NOT NULL)),
     CHECK ((drain_by IS NULL) = (drain_at IS NULL) AND (drain_why IS NULL OR drain_by IS NOT NULL))
 ) STRICT;
+
+-- What an agent said last of its faults: written when they change, and apart from the rows that every beat reads.
+CREATE TABLE worker_fault (
+    worker TEXT PRIMARY KEY REFERENCES worker (id),
+    faults TEXT NOT NULL,
+    said_at INTEGER NOT NULL
+) STRICT, WITHOUT ROWID;
 
 -- Canonical capabilities, apart from the session: a heartbeat rewrites the session's row, and that row stays narrow.
 CREATE TABLE capabilities (

@@ -12,7 +12,7 @@ use leasehold_store::view::{Enrolled, EnrollmentView};
 use super::column::values;
 use super::rows::Columns;
 use super::transaction::{Decided, Fault, Tx};
-use super::{audit, load, workers};
+use super::{audit, faults, load, workers};
 
 macro_rules! enrollment_columns {
     () => {
@@ -87,6 +87,7 @@ pub(super) fn enroll(tx: &Tx<'_>, call: &Enroll) -> Decided<Enrolled, Refusal> {
         (Ok(Enrolling::Applied { worker, enrollment }), _) => {
             use_enrollment(tx, &enrollment)?;
             workers::write(tx, &worker)?;
+            faults::write(tx, &worker.id, &[])?;
             audit::write(
                 tx,
                 &Actor::Worker { worker: worker.id.clone(), session: None, origin: call.origin },

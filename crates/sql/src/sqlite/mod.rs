@@ -22,8 +22,8 @@ use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::time::Now;
 use leasehold_store::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
-    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter,
-    SessionStep,
+    EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
+    ResolveRun, RunFilter, SessionStep,
 };
 use leasehold_store::observe::{Access, Called, Observer};
 use leasehold_store::outcome::{StoreError, Stored};
@@ -44,6 +44,7 @@ mod column;
 mod end;
 mod enrollment;
 mod evidence_text;
+mod faults;
 mod inspect;
 mod installation;
 mod lanes;
@@ -188,6 +189,10 @@ impl Store for SqliteStore {
 
     async fn resume_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet> {
         self.write("resume_worker", move |tx| workers::resume(tx, &call)).await
+    }
+
+    async fn grant_takeover(&self, call: GrantTakeover) -> Stored<WorkerView, Unmet> {
+        self.write("grant_takeover", move |tx| workers::grant_takeover(tx, &call)).await
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

@@ -9,7 +9,7 @@ use leasehold_store::view::{RunFacts, RunSummary, RunView, WorkerView};
 use super::column::values;
 use super::rows::{self, attempt_columns, run_columns, worker_columns};
 use super::transaction::{Fault, Tx};
-use super::{lanes, load, logs};
+use super::{faults, lanes, load, logs};
 
 /// One run with everything a page shows.
 pub(super) fn run(tx: &Tx<'_>, id: RunId) -> Result<Option<RunView>, Fault> {
@@ -159,7 +159,8 @@ pub(super) fn worker_view(tx: &Tx<'_>, worker: leasehold_core::worker::Worker) -
         values![worker.id],
         rows::column,
     )?;
-    Ok(WorkerView { worker, session, active, now: tx.now })
+    let faults = faults::of(tx, &worker.id)?;
+    Ok(WorkerView { worker, session, active, faults, now: tx.now })
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use leasehold_core::lease::Lease;
 use leasehold_core::resolve::Word;
 use leasehold_core::run::{Closing, Run, StopIntent};
 use leasehold_core::session::Session;
-use leasehold_core::worker::{Drain, Rival, Worker};
+use leasehold_core::worker::{Drain, Rival, Takeover, Worker};
 use rusqlite::Row;
 
 use super::column::Column;
@@ -224,7 +224,7 @@ pub(super) fn session(columns: &mut Columns<'_>) -> Result<Session, Fault> {
 macro_rules! worker_columns {
     () => {
         "id, enrollment, state, labels, current_session, generation, rival_session, rival_heard, rival_audited, \
-         drain_by, drain_why, drain_at, enrolled_at, certificate_expires_at"
+         drain_by, drain_why, drain_at, takeover_by, takeover_why, takeover_expires_at, enrolled_at, certificate_expires_at"
     };
 }
 pub(super) use worker_columns;
@@ -243,6 +243,10 @@ pub(super) fn worker(columns: &mut Columns<'_>) -> Result<Worker, Fault> {
         },
         drain: match (columns.next()?, columns.next()?, columns.next()?) {
             (Some(by), why, Some(at)) => Some(Drain { by, why, at }),
+            _ => None,
+        },
+        takeover: match (columns.next()?, columns.next()?, columns.next()?) {
+            (Some(by), why, Some(expires_at)) => Some(Takeover { by, why, expires_at }),
             _ => None,
         },
         enrolled_at: columns.next()?,

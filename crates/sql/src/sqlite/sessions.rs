@@ -10,7 +10,7 @@ use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::registration::{self, RegistrationVerdict};
 use leasehold_core::run::StopIntentReason;
 use leasehold_core::session::{self, Session, SessionProjection};
-use leasehold_core::worker::{Rival, Worker};
+use leasehold_core::worker::Rival;
 use leasehold_store::call::{Heartbeat, RegisterSession, Renewal, SessionStep};
 use leasehold_store::outcome::Outcome;
 use leasehold_store::view::Beaten;
@@ -18,9 +18,11 @@ use leasehold_store::view::Beaten;
 use super::apply::{Loaded, apply};
 use super::audit;
 use super::column::values;
+use super::faults;
 use super::load::{self, Named, Speaker};
 use super::rows;
 use super::transaction::{Decided, Fault, Tx};
+use super::workers;
 
 /// A session takes its place, if it may.
 pub(super) fn register(tx: &Tx<'_>, call: &RegisterSession) -> Decided<SessionProjection, Refusal> {
@@ -36,9 +38,24 @@ pub(super) fn register(tx: &Tx<'_>, call: &RegisterSession) -> Decided<SessionPr
     )?;
     let RegisterSession { registration, tickets, cadence, .. } = call;
     match registration::register(&worker, current.as_ref(), known, registration, tickets, *cadence, tx.now) {
-        RegistrationVerdict::Accepted { worker, session } => {
+        RegistrationVerdict::Accepted { worker, session, took_over } => {
             insert_session(tx, &session)?;
-            point_worker(tx, &worker)?;
+            workers::write(tx, &worker)?;
+            if let Some(took_over) = took_over {
+                let actor = Actor::Worker { worker: worker.id.clone(), session: None, origin: call.origin };
+                audit::write(
+                    tx,
+                    &actor,
+                    "take_over",
+                    format_args!("worker/{}", worker.id),
+                    &[
+                        ("session", &registration.session),
+                        ("boot", &registration.boot),
+                        ("instead_of", &took_over.instead_of),
+                        ("granted_by", &took_over.grant.by),
+                    ],
+                )?;
+            }
             Ok(Outcome::Applied(session.projection(tx.now.lease)))
         }
         RegistrationVerdict::Repeated => match current {
@@ -98,15 +115,6 @@ fn insert_session(tx: &Tx<'_>, session: &Session) -> Result<(), Fault> {
     )
 }
 
-fn point_worker(tx: &Tx<'_>, worker: &Worker) -> Result<(), Fault> {
-    tx.execute_one(
-        "worker",
-        "UPDATE worker SET current_session = ?2, generation = ?3, rival_session = NULL, rival_heard = NULL, \
-         rival_audited = NULL WHERE id = ?1",
-        values![worker.id, worker.current, worker.generation],
-    )
-}
-
 fn store_rival(tx: &Tx<'_>, worker: &WorkerId, rival: &Rival) -> Result<(), Fault> {
     tx.execute_one(
         "worker",
@@ -150,6 +158,11 @@ pub(super) fn heartbeat(tx: &Tx<'_>, call: &Heartbeat) -> Decided<Beaten, Refusa
         (Ok(_), None) => return Err(Fault::Damaged("a session that is not there cannot beat".to_owned())),
     };
     heard(tx, &speaker)?;
+    if let Some(said) = &call.faults
+        && *said != faults::of(tx, &session.worker)?
+    {
+        faults::write(tx, &session.worker, said)?;
+    }
     let mut leases = Vec::with_capacity(call.renewals.len());
     for renewal in &call.renewals {
         // One damaged attempt must not take the worker's session and every other lease with it.

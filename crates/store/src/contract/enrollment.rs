@@ -78,6 +78,7 @@ pub async fn a_worker_that_enrolls_again_is_fenced_and_keeps_its_runs(harness: &
         session: session.clone(),
         version,
         said: Said { slots: 1, obeys_drain: false },
+        faults: None,
         renewals: Vec::new(),
     };
     assert_code(&world.unchanged(world.store.heartbeat(beat)).await.refused(), RefusalCode::SessionFenced);

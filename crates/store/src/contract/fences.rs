@@ -21,6 +21,7 @@ async fn session_calls(world: &World<'_>, session: &SessionFence, like: &Session
         session: session.clone(),
         version,
         said: Said { slots: 1, obeys_drain: false },
+        faults: None,
         renewals: Vec::new(),
     };
     let claim = world.claim_call(session, &world.ask(), world.run_id());

@@ -312,7 +312,7 @@ impl<'h> World<'h> {
             .map(|taken| Renewal { fence: taken.step.lease.clone(), version: taken.grant.lease.version })
             .collect();
         let said = Said { slots: 4, obeys_drain: false };
-        Heartbeat { session: session.clone(), version: self.version(session).await, said, renewals }
+        Heartbeat { session: session.clone(), version: self.version(session).await, said, faults: None, renewals }
     }
 
     pub(super) async fn beat(&self, session: &SessionFence, leases: &[&Taken]) -> Stored<Beaten, Refusal> {

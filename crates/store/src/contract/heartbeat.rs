@@ -20,6 +20,7 @@ pub async fn a_beat_extends_the_session_and_counts_itself(harness: &dyn Harness)
         session: session.clone(),
         version: before.version,
         said: Said { slots: 3, obeys_drain: false },
+        faults: None,
         renewals: Vec::new(),
     };
     let beaten = world.store.heartbeat(beat).await.applied();
@@ -30,6 +31,7 @@ pub async fn a_beat_extends_the_session_and_counts_itself(harness: &dyn Harness)
         session,
         version: after.version,
         said: Said { slots: 99, obeys_drain: false },
+        faults: None,
         renewals: Vec::new(),
     };
     world.store.heartbeat(beat).await.applied();
@@ -41,7 +43,8 @@ pub async fn a_lost_answer_shows_as_a_version_one_higher(harness: &dyn Harness) 
     let world = World::new(harness);
     let (_, session) = world.agent("nas").await;
     let version = world.version(&session).await;
-    let beat = Heartbeat { session, version, said: Said { slots: 1, obeys_drain: false }, renewals: Vec::new() };
+    let beat =
+        Heartbeat { session, version, said: Said { slots: 1, obeys_drain: false }, faults: None, renewals: Vec::new() };
     let lost = world.store.heartbeat(beat.clone()).await.applied();
     let refusal = world.unchanged(world.store.heartbeat(beat)).await.refused();
     assert_eq!(refusal.code, RefusalCode::VersionConflict);

@@ -272,6 +272,9 @@ macro_rules! contract_suite {
             a_drain_outlives_sessions_and_enrollments
             a_drain_is_idempotent_and_audited_once
             a_drain_and_a_claim_at_the_same_instant_agree
+            faults_are_kept_as_they_were_said_last
+            a_granted_takeover_lets_one_registration_in
+            a_grant_is_for_its_time_and_for_who_needs_it
         });
         $crate::contract_suite!(@cases $harness, walk {
             a_random_history_keeps_every_promise

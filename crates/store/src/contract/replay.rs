@@ -21,7 +21,9 @@ use super::Harness;
 use super::fixture::{
     Machine, Taken, World, admin, exited, plain, retried_when_lost, revision_with, seconds, stopped, taken, tickets,
 };
-use crate::call::{AcknowledgeRunning, AppendLog, DrainWorker, Installation, NewApiToken, Release, SessionStep};
+use crate::call::{
+    AcknowledgeRunning, AppendLog, DrainWorker, GrantTakeover, Installation, NewApiToken, Release, SessionStep,
+};
 use crate::faulty::{Fault, Faulty, Schedule};
 use crate::outcome::{Outcome, StoreError, Stored};
 use crate::port::Store;
@@ -204,6 +206,9 @@ impl Caller<'_, '_> {
         self.versioned("drain_session", || store.drain_session(step.clone()), |shown| shown).await;
         let step = self.step(&session).await;
         self.done("offline_session", || store.offline_session(step.clone())).await;
+        let (worker, expires_at) = (machine.id.clone(), world.clock().utc().plus(seconds(60)));
+        let grant = GrantTakeover { actor: admin(), worker, why: None, expires_at };
+        self.done("grant_takeover", || store.grant_takeover(grant.clone())).await;
     }
 
     async fn installs(&mut self) {

@@ -34,6 +34,7 @@ pub async fn another_version_conflicts_and_shows_the_session(harness: &dyn Harne
             session: session.clone(),
             version,
             said: Said { slots: 1, obeys_drain: false },
+            faults: None,
             renewals: Vec::new(),
         };
         for refusal in [

@@ -1,14 +1,17 @@
-//! What a person does to a worker: drain and resume.
+//! What a person does to a worker: drain, resume, grant a takeover, and what the machine says of itself.
 
 use leasehold_core::actor::{Actor, Origin};
 use leasehold_core::claim::NotClaimed;
 use leasehold_core::directive::Directive;
+use leasehold_core::fault::{Fault, FaultKind};
+use leasehold_core::refusal::RefusalCode;
 use leasehold_core::session::{Said, SessionState};
+use leasehold_core::time::{Clock as _, UtcMillis};
 
 use super::Harness;
-use super::fixture::{Expect, World, admin, exited, plain};
+use super::fixture::{Expect, World, admin, assert_code, exited, plain, seconds, tickets};
 use super::race::both;
-use crate::call::{DrainWorker, Heartbeat};
+use crate::call::{DrainWorker, GrantTakeover, Heartbeat};
 use crate::outcome::Outcome;
 use crate::port::{ClaimRefused, Unmet};
 
@@ -53,7 +56,7 @@ pub async fn a_drain_is_told_until_it_is_obeyed(harness: &dyn Harness) {
     let beat = async |obeys_drain| {
         let said = Said { slots: 0, obeys_drain };
         let version = world.version(&session).await;
-        let beat = Heartbeat { session: session.clone(), version, said, renewals: Vec::new() };
+        let beat = Heartbeat { session: session.clone(), version, said, faults: None, renewals: Vec::new() };
         world.store.heartbeat(beat).await.applied().directives
     };
     let pull = async || {
@@ -140,4 +143,89 @@ pub async fn a_drain_and_a_claim_at_the_same_instant_agree(harness: &dyn Harness
         };
         assert_eq!((&drained.active, &active), (&held, &held));
     }
+}
+
+/// The worker's word on its faults is kept as it said it last: replaced whole, kept where it says nothing, gone with a new
+/// enrollment.
+pub async fn faults_are_kept_as_they_were_said_last(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let (machine, session) = world.agent("nas").await;
+    let fault =
+        |kind, attempt, detail: &str| Fault { kind, attempt, detail: detail.to_owned(), since: UtcMillis::new(7) };
+    let low = fault(FaultKind::DiskLow, None, "12 MiB left on /");
+    let damaged = fault(FaultKind::RecordDamaged, Some(world.attempt_id()), "it \"contradicts\" the disk, ü");
+    let beat = async |faults: Option<Vec<Fault>>| {
+        let version = world.version(&session).await;
+        let said = Said::default();
+        let beat = Heartbeat { session: session.clone(), version, said, faults, renewals: Vec::new() };
+        world.store.heartbeat(beat).await.applied();
+        world.worker(&machine.id).await.faults
+    };
+    assert_eq!(beat(None).await, []);
+    let both = vec![low.clone(), damaged];
+    assert_eq!(beat(Some(both.clone())).await, both);
+    assert_eq!(beat(None).await, both, "nothing said is nothing changed");
+    assert_eq!(beat(Some(both.clone())).await, both);
+    let one = vec![low.clone()];
+    assert_eq!(beat(Some(one.clone())).await, one);
+    assert_eq!(world.store.workers(None, 10).await.unwrap()[0].faults, one);
+    assert_eq!(beat(Some(vec![])).await, []);
+    beat(Some(vec![low])).await;
+    world.machine("nas").await;
+    assert_eq!(world.worker(&machine.id).await.faults, [], "another machine now");
+}
+
+fn grant(world: &World<'_>) -> GrantTakeover {
+    let expires_at = world.clock().utc().plus(seconds(60));
+    GrantTakeover { actor: admin(), worker: "nas".parse().unwrap(), why: Some("new board".to_owned()), expires_at }
+}
+
+/// A grant lets one registration in that would have to wait, and one whose ticket was spent; the old session is fenced.
+pub async fn a_granted_takeover_lets_one_registration_in(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let (machine, old) = world.agent("nas").await;
+    let spent = tickets().first(&machine.id, machine.enrollment);
+    for (instead_of, ticket) in
+        [(RefusalCode::SessionLive, world.ticket(&machine).await), (RefusalCode::TicketSpent, spent)]
+    {
+        let call = world.registration(&machine, world.session_id(), ticket.clone(), "boot-b");
+        assert_code(&world.store.register_session(call.clone()).await.refused(), instead_of);
+        let granted = world.store.grant_takeover(grant(&world)).await.applied();
+        let takeover = granted.worker.takeover.unwrap();
+        assert_eq!((takeover.by.as_str(), takeover.why.as_deref()), ("local:1000", Some("new board")));
+        world.store.register_session(call.clone()).await.applied();
+        world.unchanged(world.store.register_session(call)).await.replayed();
+        assert_eq!(world.worker(&machine.id).await.worker.takeover, None, "used up");
+        let again = world.registration(&machine, world.session_id(), ticket, "boot-c");
+        assert_code(&world.store.register_session(again).await.refused(), RefusalCode::TicketSpent);
+        let rows = world.audit().await;
+        let row = rows.iter().rfind(|row| row.action == "take_over").unwrap();
+        assert_eq!(row.facts.get("instead_of").map(String::as_str), Some(instead_of.as_str()));
+        assert_eq!((row.facts.get("granted_by").unwrap().as_str(), row.actor.as_str()), ("local:1000", "worker:nas"));
+        assert_eq!(row.origin.as_deref(), Some("192.0.2.7"));
+    }
+    assert_eq!(world.audited("take_over").await, 2);
+    assert_eq!(world.audited("grant_takeover").await, 2);
+    let step = crate::call::SessionStep { session: old, version: world.current(&machine.id).await.version };
+    assert_code(&world.store.drain_session(step).await.refused(), RefusalCode::SessionFenced);
+}
+
+/// A grant ends by itself, is left by who needs none, opens nothing for a fenced session, and a repeat is no second one.
+pub async fn a_grant_is_for_its_time_and_for_who_needs_it(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let (machine, first) = world.agent("nas").await;
+    let call = grant(&world);
+    let granted = world.store.grant_takeover(call.clone()).await.applied();
+    assert_eq!(world.unchanged(world.store.grant_takeover(call)).await.replayed(), granted);
+    let second = world.session(&machine, "boot-a").await;
+    assert!(world.worker(&machine.id).await.worker.takeover.is_some(), "a good ticket needs no grant");
+    let late = world.registration(&machine, first.session, tickets().first(&machine.id, machine.enrollment), "boot-a");
+    assert_code(&world.store.register_session(late).await.refused(), RefusalCode::SessionFenced);
+    world.pass(seconds(61));
+    world.beat(&second, &[]).await.refused();
+    let spent = tickets().first(&machine.id, machine.enrollment);
+    let copy = world.registration(&machine, world.session_id(), spent, "boot-b");
+    assert_code(&world.store.register_session(copy).await.refused(), RefusalCode::TicketSpent);
+    let unknown = GrantTakeover { worker: "box".parse().unwrap(), ..grant(&world) };
+    assert_eq!(world.unchanged(world.store.grant_takeover(unknown)).await.refused(), Unmet::NotFound("worker"));
 }

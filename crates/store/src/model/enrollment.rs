@@ -50,6 +50,7 @@ pub(super) fn enroll(tx: &mut Transaction<'_>, call: Enroll) -> Stored<Enrolled,
             let actor = Actor::Worker { worker: worker.id.clone(), session: None, origin: call.origin };
             let facts = [("enrollment", enrollment.id.to_string()), ("public_key", call.public_key.to_string())];
             tx.record(&actor, "enroll", format_args!("worker/{}", worker.id), facts);
+            tx.state.faults.remove(&worker.id);
             tx.state.workers.insert(worker.id.clone(), *worker);
             tx.state.enrollments.insert(enrollment.id, *enrollment);
             Ok(Outcome::Applied(answer))

@@ -17,6 +17,7 @@ use leasehold_core::crypto::Digest;
 use leasehold_core::end::{EndCall, Ended};
 use leasehold_core::enrollment::Enrollment;
 use leasehold_core::event::Event;
+use leasehold_core::fault::Fault;
 use leasehold_core::id::{AttemptId, EnrollmentId, ProjectName, RunId, SessionId, WorkerId};
 use leasehold_core::lease::{Lease, LeaseProjection};
 use leasehold_core::refusal::Refusal;
@@ -29,8 +30,8 @@ use leasehold_core::worker::Worker;
 
 use crate::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
-    EventsAfter, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter,
-    SessionStep,
+    EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
+    ResolveRun, RunFilter, SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
@@ -68,6 +69,8 @@ struct State {
     api_tokens: Vec<NewApiToken>,
     enrollments: BTreeMap<EnrollmentId, Enrollment>,
     workers: BTreeMap<WorkerId, Worker>,
+    /// What each worker said last of its faults.
+    faults: BTreeMap<WorkerId, Vec<Fault>>,
     /// Every session that ever registered: a late duplicate of a registration is not a copy.
     sessions: BTreeMap<SessionId, Session>,
     revisions: BTreeMap<[u8; 32], Revision>,
@@ -187,6 +190,10 @@ impl Store for ModelStore {
 
     async fn resume_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet> {
         self.transaction(|tx| workers::resume(tx, &call))
+    }
+
+    async fn grant_takeover(&self, call: GrantTakeover) -> Stored<WorkerView, Unmet> {
+        self.transaction(|tx| workers::grant_takeover(tx, &call))
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

@@ -44,7 +44,8 @@ pub(super) fn events(tx: &Transaction<'_>, page: EventsAfter, limit: usize) -> V
 pub(super) fn worker(tx: &Transaction<'_>, id: &WorkerId) -> Option<WorkerView> {
     let worker = tx.state.workers.get(id)?.clone();
     let active = tx.active_leases(id).map(|lease| lease.attempt).collect();
-    Some(WorkerView { session: tx.current(id).cloned(), worker, active, now: tx.now })
+    let faults = tx.state.faults.get(id).cloned().unwrap_or_default();
+    Some(WorkerView { session: tx.current(id).cloned(), worker, active, faults, now: tx.now })
 }
 
 pub(super) fn workers(tx: &Transaction<'_>, after: Option<&WorkerId>, limit: usize) -> Vec<WorkerView> {

@@ -22,10 +22,20 @@ pub(super) fn register(tx: &mut Transaction<'_>, call: &RegisterSession) -> Stor
     let current = tx.current(id).cloned();
     let known = tx.state.sessions.contains_key(&registration.session);
     match decide(&worker, current.as_ref(), known, registration, tickets, *cadence, tx.now) {
-        RegistrationVerdict::Accepted { worker, session } => {
+        RegistrationVerdict::Accepted { worker, session, took_over } => {
             let projection = session.projection(tx.now.lease);
             tx.state.workers.insert(worker.id.clone(), *worker);
             tx.state.sessions.insert(session.id, *session);
+            if let Some(took_over) = took_over {
+                let actor = Actor::Worker { worker: id.clone(), session: None, origin: *origin };
+                let facts = [
+                    ("session", registration.session.to_string()),
+                    ("boot", registration.boot.to_string()),
+                    ("instead_of", took_over.instead_of.to_string()),
+                    ("granted_by", took_over.grant.by),
+                ];
+                tx.record(&actor, "take_over", format_args!("worker/{id}"), facts);
+            }
             Ok(Outcome::Applied(projection))
         }
         RegistrationVerdict::Repeated => {
@@ -62,6 +72,13 @@ pub(super) fn heartbeat(tx: &mut Transaction<'_>, call: &Heartbeat) -> Stored<Be
         Err(refusal) => return Ok(Outcome::Refused(refusal)),
     };
     spoke(tx, &session);
+    if let Some(faults) = &call.faults {
+        if faults.is_empty() {
+            tx.state.faults.remove(&session.worker);
+        } else {
+            tx.state.faults.insert(session.worker.clone(), faults.clone());
+        }
+    }
     let mut leases = Vec::with_capacity(call.renewals.len());
     for renewal in &call.renewals {
         let verdict = match tx.load(renewal.fence.attempt)? {

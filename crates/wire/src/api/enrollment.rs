@@ -12,6 +12,7 @@ use serde::{Deserialize, Serialize};
 use super::request;
 use super::secret::SecretText;
 use super::time::Time;
+use super::worker::WorkerStatus;
 use crate::field;
 
 /// The shortest life of a token: for a script that pastes at once.
@@ -81,6 +82,9 @@ pub struct EnrollmentAnswer {
     pub ingress: String,
     /// The join token: see [`leasehold_core::join::JoinToken`].
     pub token: SecretText,
+    /// The worker of that name as it is, where there is one: whoever uses the token takes its place.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub replaces: Option<WorkerStatus>,
 }
 
 impl EnrollmentAnswer {

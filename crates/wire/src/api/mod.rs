@@ -18,6 +18,7 @@ pub mod route;
 pub mod run;
 pub mod secret;
 pub mod submit;
+pub mod takeover;
 pub mod time;
 pub mod version;
 pub mod worker;

@@ -23,6 +23,8 @@ pub const WORKER: &str = "/api/v1/workers/{worker}";
 pub const WORKER_DRAIN: &str = "/api/v1/workers/{worker}/drain";
 /// `POST`: the worker takes work again.
 pub const WORKER_RESUME: &str = "/api/v1/workers/{worker}/resume";
+/// `POST`: the worker's next registration that would be kept out is let in, once.
+pub const WORKER_TAKEOVER: &str = "/api/v1/workers/{worker}/grant-takeover";
 /// `POST`: allows one machine to become a worker.
 pub const ENROLLMENTS: &str = "/api/v1/enrollments";
 /// `GET`: a page of the audit, oldest first (`?limit=&after=`); with `?newest=true` newest first.

@@ -2,10 +2,11 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_core::fault::Fault as CoreFault;
 use leasehold_core::id::{AttemptId, SessionId, WorkerId};
 use leasehold_core::session::{Session as CoreSession, SessionState};
 use leasehold_core::time::LeaseInstant;
-use leasehold_core::worker::{Drain as CoreDrain, Worker, WorkerState};
+use leasehold_core::worker::{Drain as CoreDrain, Takeover as CoreTakeover, Worker, WorkerState};
 use serde::{Deserialize, Serialize};
 
 use super::time::Time;
@@ -25,6 +26,8 @@ pub struct WorkerItem {
     pub max_runs: Option<u16>,
     /// How many leases it holds now.
     pub active_runs: u32,
+    /// How many faults it said last that it has.
+    pub fault_count: u32,
     /// Processor architecture.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub arch: Option<String>,
@@ -95,6 +98,9 @@ pub struct WorkerDetail {
     /// Who drains it, while somebody does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub drain: Option<Drain>,
+    /// A takeover that somebody granted and nobody has used.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub takeover: Option<Takeover>,
     /// Its current session.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub session: Option<Session>,
@@ -103,6 +109,33 @@ pub struct WorkerDetail {
     pub capabilities: Option<Document>,
     /// The attempts whose leases it holds.
     pub active_attempts: Vec<Active>,
+    /// What keeps it from doing its part, as it said last.
+    pub faults: Vec<Fault>,
+}
+
+/// Something that keeps a worker from doing its part.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Fault {
+    /// What is wrong, in one word.
+    pub kind: String,
+    /// With which attempt, where it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    pub attempt_id: Option<AttemptId>,
+    /// In words.
+    pub detail: String,
+    /// Since when, by the worker's wall clock.
+    pub since: Time,
+}
+
+impl From<&CoreFault> for Fault {
+    fn from(core: &CoreFault) -> Self {
+        Self {
+            kind: core.kind.to_string(),
+            attempt_id: core.attempt,
+            detail: core.detail.clone(),
+            since: core.since.into(),
+        }
+    }
 }
 
 /// A person's wish that a worker take nothing new.
@@ -123,10 +156,67 @@ impl From<&CoreDrain> for Drain {
     }
 }
 
+/// A person's permission for one registration that would be kept out otherwise.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Takeover {
+    /// Who granted it.
+    pub by: String,
+    /// Why, in their words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub why: Option<String>,
+    /// Until when it counts.
+    pub expires_at: Time,
+}
+
+impl From<&CoreTakeover> for Takeover {
+    fn from(core: &CoreTakeover) -> Self {
+        Self { by: core.by.clone(), why: core.why.clone(), expires_at: core.expires_at.into() }
+    }
+}
+
 /// An attempt whose lease a worker holds.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Active(#[serde(with = "field::text")] pub AttemptId);
+
+/// Where a session stands: what it may do, and whether anybody hears it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum SessionStatus {
+    /// It takes work.
+    Active,
+    /// It finishes what it holds, and leaves.
+    Draining,
+    /// It left in an orderly way.
+    Offline,
+    /// It has been silent past its lease.
+    Expired,
+    /// A state that this client does not know.
+    #[serde(other)]
+    Other,
+}
+
+impl SessionStatus {
+    fn of(session: &CoreSession, now: LeaseInstant) -> Self {
+        match session.state {
+            SessionState::Offline => Self::Offline,
+            _ if session.is_expired(now) => Self::Expired,
+            SessionState::Active => Self::Active,
+            SessionState::Draining => Self::Draining,
+        }
+    }
+
+    /// Its name, as in JSON.
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Active => "active",
+            Self::Draining => "draining",
+            Self::Offline => "offline",
+            Self::Expired => "expired",
+            Self::Other => "other",
+        }
+    }
+}
 
 /// One life of a worker's agent.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -138,9 +228,8 @@ pub struct Session {
     pub generation: u64,
     /// How many of its beats were accepted.
     pub version: u64,
-    /// What it may do.
-    #[serde(with = "field::text")]
-    pub state: SessionState,
+    /// Where it stands.
+    pub state: SessionStatus,
     /// The boot of the machine.
     pub boot_id: String,
     /// How many runs it would take now, by its own word.
@@ -156,14 +245,21 @@ pub struct Session {
 }
 
 impl WorkerItem {
-    /// A worker as a list shows it; `active` counts the leases it holds.
-    pub fn new(worker: &Worker, session: Option<&CoreSession>, active: usize, now: LeaseInstant) -> Self {
+    /// A worker as a list shows it; `active` counts the leases it holds, `faults` what it said of itself.
+    pub fn new(
+        worker: &Worker,
+        session: Option<&CoreSession>,
+        active: usize,
+        faults: usize,
+        now: LeaseInstant,
+    ) -> Self {
         let capabilities = session.map(|session| &session.capabilities);
         Self {
             id: worker.id.clone(),
             status: WorkerStatus::of(worker, session, now),
             max_runs: session.map(|session| session.max_runs),
             active_runs: u32::try_from(active).unwrap_or(u32::MAX),
+            fault_count: u32::try_from(faults).unwrap_or(u32::MAX),
             arch: capabilities.map(|capabilities| capabilities.arch.clone()),
             os: capabilities.map(|capabilities| capabilities.os.clone()),
             labels: capabilities.map_or_else(|| worker.labels.clone(), |capabilities| capabilities.labels.clone()),
@@ -175,16 +271,23 @@ impl WorkerItem {
 }
 
 impl WorkerDetail {
-    /// A worker with its current session and the attempts whose leases it holds.
-    pub fn new(worker: &Worker, session: Option<&CoreSession>, active: &[AttemptId], now: LeaseInstant) -> Self {
+    /// A worker with its current session, the attempts whose leases it holds, and its faults.
+    pub fn new(
+        worker: &Worker,
+        session: Option<&CoreSession>,
+        active: &[AttemptId],
+        faults: &[CoreFault],
+        now: LeaseInstant,
+    ) -> Self {
         Self {
-            item: WorkerItem::new(worker, session, active.len(), now),
+            item: WorkerItem::new(worker, session, active.len(), faults.len(), now),
             drain: worker.drain.as_ref().map(Into::into),
+            takeover: worker.takeover.as_ref().map(Into::into),
             session: session.map(|session| Session {
                 id: session.id,
                 generation: session.generation.get(),
                 version: session.version.get(),
-                state: session.state,
+                state: SessionStatus::of(session, now),
                 boot_id: session.boot.to_string(),
                 slots: session.slots,
                 protocol: session.protocol,
@@ -194,6 +297,7 @@ impl WorkerDetail {
             }),
             capabilities: session.map(|session| Document(session.capabilities.to_value())),
             active_attempts: active.iter().copied().map(Active).collect(),
+            faults: faults.iter().map(Into::into).collect(),
         }
     }
 }

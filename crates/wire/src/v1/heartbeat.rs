@@ -2,11 +2,13 @@
 
 use leasehold_core::counter::{LeaseVersion, SessionGeneration, SessionVersion};
 use leasehold_core::directive::Directive as CoreDirective;
+use leasehold_core::fault::{Fault as CoreFault, FaultKind};
 use leasehold_core::id::AttemptId;
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::limits;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::session::SessionProjection;
+use leasehold_core::time::UtcMillis;
 use serde::{Deserialize, Serialize};
 
 use super::fence::LeaseProof;
@@ -31,8 +33,40 @@ pub struct HeartbeatRequest {
     /// Whether it takes nothing new because it was told to (`drain`); left out where it is not so.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub draining: bool,
+    /// Its current faults, at most 16: in a session's first beat, and whenever they have changed since the last answer.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub faults: Option<Vec<Fault>>,
     /// The leases it holds, at most 256.
     pub renewals: Vec<Renewal>,
+}
+
+/// Something that keeps the machine from doing its part; a person should look.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Fault {
+    /// What is wrong.
+    #[serde(with = "field::text")]
+    pub kind: FaultKind,
+    /// With which attempt, where it is about one.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    pub attempt_id: Option<AttemptId>,
+    /// In words: at most 200 bytes, on one line.
+    pub detail: String,
+    /// Since when, by the worker's wall clock.
+    #[serde(with = "field::utc")]
+    pub since_ms: UtcMillis,
+}
+
+impl From<&CoreFault> for Fault {
+    fn from(core: &CoreFault) -> Self {
+        Self { kind: core.kind, attempt_id: core.attempt, detail: core.detail.clone(), since_ms: core.since }
+    }
+}
+
+impl From<&Fault> for CoreFault {
+    fn from(wire: &Fault) -> Self {
+        Self { kind: wire.kind, attempt: wire.attempt_id, detail: wire.detail.clone(), since: wire.since_ms }
+    }
 }
 
 /// One lease to renew.
@@ -62,6 +96,18 @@ impl Message for HeartbeatRequest {
                 return Err(WireError::invalid(field, "the same attempt twice", "every attempt once"));
             }
         }
+        let faults = self.faults.as_deref().unwrap_or_default();
+        WireError::check_count("faults", faults.len(), limits::FAULTS)?;
+        for (index, fault) in faults.iter().enumerate() {
+            let field = || format!("faults[{index}].detail");
+            if fault.detail.len() > limits::FAULT_DETAIL_BYTES {
+                let allowed = format!("at most {} bytes", limits::FAULT_DETAIL_BYTES);
+                return Err(WireError::limit(field(), format!("{} bytes", fault.detail.len()), allowed));
+            }
+            if fault.detail.chars().any(char::is_control) {
+                return Err(WireError::invalid(field(), "a control character", "words on one line"));
+            }
+        }
         if u32::from(self.slots) > limits::SLOTS {
             let allowed = format!("an integer from 0 to {}", limits::SLOTS);
             return Err(WireError::invalid("slots", format!("got {}", self.slots), allowed));
@@ -80,6 +126,9 @@ pub struct HeartbeatAnswer {
     pub leases: Vec<LeaseAnswer>,
     /// What the worker is to do.
     pub directives: Vec<Directive>,
+    /// The control plane's wall clock: it decides nothing, and shows the worker how far its own is off.
+    #[serde(with = "field::utc")]
+    pub now_ms: UtcMillis,
 }
 
 /// The verdict on one renewal.
@@ -109,6 +158,7 @@ impl HeartbeatAnswer {
         session: &SessionProjection,
         leases: &[(AttemptId, Result<LeaseProjection, Refusal>)],
         directives: &[CoreDirective],
+        now: UtcMillis,
     ) -> Self {
         let verdict = |verdict: &Result<LeaseProjection, Refusal>| match verdict {
             Ok(lease) => RenewalVerdict::Renewed(lease.into()),
@@ -118,6 +168,7 @@ impl HeartbeatAnswer {
             session: session.into(),
             leases: leases.iter().map(|(id, lease)| LeaseAnswer { attempt_id: *id, verdict: verdict(lease) }).collect(),
             directives: directives.iter().map(Directive::from).collect(),
+            now_ms: now,
         }
     }
 }

@@ -126,6 +126,9 @@ fn the_largest_heartbeat_fits_into_its_limit() {
             renewal
         })
         .collect();
+    let mut fault = beat.faults.unwrap().remove(0);
+    fault.detail = "\"".repeat(limits::FAULT_DETAIL_BYTES);
+    beat.faults = Some(vec![fault; limits::FAULTS]);
     let bytes = encode(&beat);
     assert!(bytes.len() <= HeartbeatRequest::LIMIT, "{}", bytes.len());
     assert_eq!(parse::<HeartbeatRequest>(&bytes).unwrap(), beat);

@@ -8,6 +8,7 @@ use leasehold_core::counter::{
     AttemptNumber, CallbackSequence, FenceNumber, LeaseGeneration, LeaseVersion, SessionGeneration, SessionVersion,
 };
 use leasehold_core::crypto::{CompletionToken, Digest, Domain, EnrollmentToken, LeaseToken, Ticket};
+use leasehold_core::fault::FaultKind;
 use leasehold_core::frame::CutReason;
 use leasehold_core::id::{AttemptId, OfferId, RunId, SessionId};
 use leasehold_core::offer;
@@ -23,7 +24,7 @@ use leasehold_wire::v1::end::{
 };
 use leasehold_wire::v1::enroll::{EnrollAnswer, EnrollRequest};
 use leasehold_wire::v1::fence::LeaseProof;
-use leasehold_wire::v1::heartbeat::{HeartbeatAnswer, HeartbeatRequest, LeaseAnswer, Renewal, RenewalVerdict};
+use leasehold_wire::v1::heartbeat::{Fault, HeartbeatAnswer, HeartbeatRequest, LeaseAnswer, Renewal, RenewalVerdict};
 use leasehold_wire::v1::logs::LogsAnswer;
 use leasehold_wire::v1::offer::Offer;
 use leasehold_wire::v1::offline::{OfflineAnswer, OfflineRequest};
@@ -170,6 +171,12 @@ pub(crate) fn heartbeat() -> HeartbeatRequest {
         session_version: version(),
         slots: 0,
         draining: true,
+        faults: Some(vec![Fault {
+            kind: FaultKind::RecordDamaged,
+            attempt_id: Some(attempt_id()),
+            detail: "the inbox record contradicts what is on disk".to_owned(),
+            since_ms: UtcMillis::new(1_769_828_400_000),
+        }]),
         renewals: vec![Renewal { attempt_id: attempt_id(), lease: proof(), version: LeaseVersion::new(6).unwrap() }],
     }
 }
@@ -192,6 +199,7 @@ pub(crate) fn heartbeat_answer() -> HeartbeatAnswer {
             Directive::Stop { attempt_id: attempt_id(), reason: StopIntentReason::Cancel },
             Directive::Drain,
         ],
+        now_ms: UtcMillis::new(1_769_828_400_000),
     }
 }
 

@@ -93,6 +93,7 @@ proptest! {
             session_version: SessionVersion::new(version).unwrap(),
             slots,
             draining,
+            faults: None,
             renewals,
         };
         prop_assert_eq!(parse(&encode(&beat)), Ok(beat));

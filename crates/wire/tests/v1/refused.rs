@@ -86,8 +86,10 @@ fn an_unknown_field_anywhere_is_refused_by_its_path() {
 
 #[test]
 fn a_missing_field_anywhere_is_refused_by_its_path() {
-    const OPTIONAL: [&str; 14] = [
+    const OPTIONAL: [&str; 16] = [
         "draining",
+        "faults",
+        "attempt_id",
         "completion",
         "running",
         "log",
@@ -230,6 +232,9 @@ fn each_message_refuses_what_its_fields_do_not_allow() {
         ("register", "/protocol", json!(2), UnsupportedProtocol),
         ("heartbeat", "/session_generation", json!(-1), InvalidRequest),
         ("heartbeat", "/slots", json!(300), InvalidRequest),
+        ("heartbeat", "/faults/0/kind", json!("tired"), InvalidRequest),
+        ("heartbeat", "/faults/0/detail", json!("x".repeat(201)), LimitExceeded),
+        ("heartbeat", "/faults/0/detail", json!("two\nlines"), InvalidRequest),
         ("heartbeat", "/renewals/0/attempt_id", json!(id), InvalidRequest),
         ("heartbeat", "/renewals/0/lease/token", json!("A"), InvalidRequest),
         ("heartbeat-answer", "/session/state", json!("asleep"), InvalidRequest),
@@ -294,6 +299,7 @@ fn longer_lists_than_allowed_are_refused() {
     };
     assert_eq!(grow("pull", "/asks", 17), (LimitExceeded, "asks".to_owned()));
     assert_eq!(grow("heartbeat", "/renewals", 257), (LimitExceeded, "renewals".to_owned()));
+    assert_eq!(grow("heartbeat", "/faults", 17), (LimitExceeded, "faults".to_owned()));
     assert_eq!(grow("heartbeat-answer", "/directives", 257), (LimitExceeded, "directives".to_owned()));
     assert_eq!(grow("heartbeat", "/renewals", 2), (InvalidRequest, "renewals[1].attempt_id".to_owned()));
 }

@@ -31,6 +31,8 @@ Usage: leasehold-worker run [OPTIONS]
   --run-as USER         a user that jobs may run as; repeatable; for a worker that runs as root the first
                         is the default (or LEASEHOLD_WORKER_RUN_AS=a,b)
   --allow-root          jobs may run as root (or LEASEHOLD_WORKER_ALLOW_ROOT=1)
+  --take-over           try again with a state directory that had stopped for good (exit codes 20 and 25), once
+                        `leasehold worker grant-takeover NAME` has allowed it
   -q, --quiet           say only what is wrong
 
 Signals:
@@ -46,7 +48,7 @@ Example:
 ";
 
 pub(super) fn asked(mut parser: Parser, prefix: &[&str]) -> Result<Asked, Usage> {
-    let (mut flags, mut quiet) = (Flags::default(), false);
+    let (mut flags, mut quiet, mut take_over) = (Flags::default(), false, false);
     while let Some(argument) = parser.next()? {
         match argument {
             Arg::Long("config") => flags.config = Some(PathBuf::from(parser.value()?)),
@@ -57,6 +59,7 @@ pub(super) fn asked(mut parser: Parser, prefix: &[&str]) -> Result<Asked, Usage>
             Arg::Long("drain-timeout") => flags.drain_timeout = Some(parser.value()?.string()?),
             Arg::Long("run-as") => flags.run_as.push(parser.value()?.string()?),
             Arg::Long("allow-root") => flags.allow_root = true,
+            Arg::Long("take-over") => take_over = true,
             Arg::Long("quiet") | Arg::Short('q') => quiet = true,
             Arg::Long("help") | Arg::Short('h') => return Ok(Asked::Help(HELP)),
             other => return Err(other.unexpected().into()),
@@ -70,6 +73,7 @@ pub(super) fn asked(mut parser: Parser, prefix: &[&str]) -> Result<Asked, Usage>
     let before = prefix.iter().map(OsString::from);
     Ok(Asked::Run(Box::new(Options {
         config,
+        take_over,
         user: user_environment(),
         watchdog: sd_notify::watchdog_enabled(),
         launcher: LauncherProgram { arguments: before.chain(program.arguments).collect(), ..program },

@@ -96,7 +96,7 @@ pub(super) fn prepare(call: &Call, log: Bytes) -> Prepared {
                 })
             },
         },
-        Call::Heartbeat { session, version, said, renewals } => {
+        Call::Heartbeat { session, version, said, faults, renewals } => {
             let renewals = renewals
                 .iter()
                 .map(|renewal| Renewal {
@@ -110,6 +110,7 @@ pub(super) fn prepare(call: &Call, log: Bytes) -> Prepared {
                 session_version: *version,
                 slots: said.slots,
                 draining: said.obeys_drain,
+                faults: faults.as_ref().map(|faults| faults.iter().map(Into::into).collect()),
                 renewals,
             };
             post::<_, HeartbeatAnswer>(route::heartbeat(session.session), &request, read_heartbeat)
@@ -203,7 +204,7 @@ fn read_heartbeat(bytes: &[u8]) -> Result<Answered, String> {
         .iter()
         .map(|lease| (lease.attempt_id, lease.verdict.to_result()))
         .collect::<Vec<(_, Result<_, Refusal>)>>();
-    let answer = Answer::Beaten { session: (&message.session).into(), renewals };
+    let answer = Answer::Beaten { session: (&message.session).into(), renewals, now: message.now_ms };
     Ok((Outcome::Answered(answer), directives(&message.directives)))
 }
 

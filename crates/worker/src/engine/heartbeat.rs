@@ -103,7 +103,7 @@ impl Engine {
             Kind::Heartbeat => {
                 let slots = u16::try_from(self.free_slots()).unwrap_or(u16::MAX);
                 let said = Said { slots, obeys_drain: self.ordered.is_draining() };
-                Call::Heartbeat { session, version, said, renewals: self.renewals() }
+                Call::Heartbeat { session, version, said, faults: self.faults.tell(), renewals: self.renewals() }
             }
         };
         let timeout = self.interval().part(3);
@@ -150,8 +150,10 @@ impl Engine {
     pub(super) fn session_call_answered(&mut self, outcome: Outcome) {
         let Some(call) = self.beat.in_flight.take() else { return };
         match outcome {
-            Outcome::Answered(Answer::Beaten { session, renewals }) if call.kind == Kind::Heartbeat => {
+            Outcome::Answered(Answer::Beaten { session, renewals, now }) if call.kind == Kind::Heartbeat => {
                 self.spoke(&session);
+                self.faults.told();
+                self.compare_clocks(now);
                 let first = !std::mem::replace(&mut self.beat.first_done, true);
                 for (attempt, verdict) in renewals {
                     self.renewed(attempt, verdict, call.sent);

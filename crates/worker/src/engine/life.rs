@@ -53,13 +53,15 @@ impl Engine {
         match self.life.file.stopped {
             Some(Stopped::Fenced) => {
                 let text = "this worker was fenced: another session took its place. It does not register again by \
-                            itself; remove this state directory and enroll the machine again";
+                            itself: enroll the machine again with a new state directory; or, if this is the right \
+                            machine, let an administrator `grant-takeover` and start it with --take-over";
                 self.report(Level::Fault, None, text);
                 return self.exit(Exit::Fenced);
             }
             Some(Stopped::TicketSpent) => {
                 let text = "another process spent this worker's registration ticket: this state is a copy. Remove \
-                            this state directory and enroll the machine again under a name of its own";
+                            this state directory and enroll the machine again under a name of its own; or, if this is \
+                            the right machine, let an administrator `grant-takeover` and start it with --take-over";
                 self.report(Level::Fault, None, text);
                 return self.exit(Exit::TicketSpent);
             }
@@ -136,6 +138,7 @@ impl Engine {
         let text = format!("session {} registered, generation {}", live.numbers.session, live.numbers.generation);
         self.report(Level::Info, None, text);
         self.live = Some(live);
+        self.faults.session_began();
         self.beat.now();
     }
 

@@ -14,6 +14,7 @@
 //! | `recovery` | from observed facts to a verdict, and what follows |
 //! | `report` | the end, settling, cleaning up |
 //! | `shipping` | the log, by offset |
+//! | `faults` | what a person should look at, told with a beat |
 //! | `drain` | nothing new because a person said so, and its end |
 //! | `shutdown` | the agent's own drain, offline, exit |
 //! | `status` | what it does now, for people |
@@ -22,6 +23,7 @@
 
 mod backoff;
 mod drain;
+mod faults;
 mod heartbeat;
 mod held;
 mod life;
@@ -44,6 +46,7 @@ use leasehold_core::cancel::StopDirective;
 use leasehold_core::capability::Capabilities;
 use leasehold_core::crypto::Ticket;
 use leasehold_core::directive::Directive;
+use leasehold_core::fault::FaultKind;
 use leasehold_core::id::{AttemptId, BootId, OfferId, SessionId, WorkerId};
 use leasehold_core::refusal::RefusalCode;
 use leasehold_core::run::StopIntentReason;
@@ -52,6 +55,7 @@ use leasehold_core::time::{BootInstant, Entropy, Millis};
 use crate::inbox::record::Record;
 use crate::session_file::SessionFile;
 use drain::Ordered;
+use faults::Faults;
 use heartbeat::Beat;
 use held::Held;
 use life::{Life, Live};
@@ -112,6 +116,8 @@ pub struct Recovered {
     pub records: Vec<Record>,
     /// Whether a person at this machine drained it.
     pub drained_here: bool,
+    /// What is wrong with the state directory.
+    pub faults: Vec<(FaultKind, String)>,
 }
 
 /// Who waits for the outcome of an effect.
@@ -150,6 +156,9 @@ pub struct Engine {
     releases: BTreeMap<OfferId, Releasing>,
     records: BTreeMap<OfferId, Held>,
     ordered: Ordered,
+    faults: Faults,
+    /// What a start found to be wrong, said with its first step.
+    found: Vec<(FaultKind, String)>,
     shutdown: Shutdown,
     barred: Option<Barred>,
     /// The state directory's disk is too low for new work.
@@ -171,7 +180,7 @@ impl std::fmt::Debug for Engine {
 impl Engine {
     /// An agent that carries on from what is on disk. It acts from its first [`Input::Start`] on.
     pub fn new(config: Config, entropy: Box<dyn Entropy>, recovered: Recovered) -> Self {
-        let Recovered { session, asks, records, drained_here } = recovered;
+        let Recovered { session, asks, records, drained_here, faults } = recovered;
         let records: BTreeMap<_, _> =
             records.into_iter().map(|record| (record.id(), Held::recovered(record))).collect();
         // An ask whose offer is in the inbox was granted; only its removal from the file was not reached.
@@ -192,6 +201,8 @@ impl Engine {
             releases: BTreeMap::new(),
             records,
             ordered: Ordered::recovered(drained_here),
+            faults: Faults::default(),
+            found: faults,
             shutdown: Shutdown::default(),
             barred: None,
             disk_low: false,
@@ -218,7 +229,11 @@ impl Engine {
 
     fn take(&mut self, input: Input) {
         match input {
-            Input::Start => {}
+            Input::Start => {
+                for (kind, detail) in std::mem::take(&mut self.found) {
+                    self.fault(kind, None, detail);
+                }
+            }
             Input::Timer => self.timer = None,
             Input::Answer { op, outcome, directives } => {
                 // Directives are worth having even where the answer is stale.
@@ -236,8 +251,12 @@ impl Engine {
                 }
             }
             Input::Done { op, result } => {
-                if let Err(why) = &result {
-                    self.report(Level::Fault, None, format!("the state directory cannot be written: {why}"));
+                match &result {
+                    Ok(()) => self.fault_over(FaultKind::StateUnwritable, None),
+                    Err(why) => {
+                        let text = format!("the state directory cannot be written: {why}");
+                        self.fault(FaultKind::StateUnwritable, None, text);
+                    }
                 }
                 match self.owners.remove(&op) {
                     Some(Owner::Life) => self.session_written(result.is_ok()),
@@ -413,9 +432,11 @@ impl Engine {
         }
         if low {
             let text = "the state directory's disk is low: no new work is accepted until there is room again";
-            return self.report(Level::Fault, None, text);
+            self.fault(FaultKind::DiskLow, None, text);
+        } else {
+            self.fault_over(FaultKind::DiskLow, None);
+            self.report(Level::Info, None, "the state directory's disk has room again");
         }
-        self.report(Level::Info, None, "the state directory's disk has room again: new work is accepted");
     }
 
     /// The back-off of calls that matter to a held lease is short.

@@ -12,6 +12,7 @@ use leasehold_core::counter::{LeaseGeneration, LeaseVersion, SessionGeneration, 
 use leasehold_core::crypto::{CompletionToken, LeaseToken, Ticket};
 use leasehold_core::directive::Directive;
 use leasehold_core::end::{Ended, Ending};
+use leasehold_core::fault::Fault;
 use leasehold_core::id::{AttemptId, OfferId, SessionId};
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::offer::Offer;
@@ -249,6 +250,8 @@ pub enum Call {
         version: SessionVersion,
         /// What it says of itself.
         said: Said,
+        /// Its faults, where they have changed.
+        faults: Option<Vec<Fault>>,
         /// The leases held.
         renewals: Vec<Renewal>,
     },
@@ -402,6 +405,8 @@ pub enum Answer {
         session: SessionProjection,
         /// A verdict per renewal.
         renewals: Vec<(AttemptId, Result<LeaseProjection, Refusal>)>,
+        /// The control plane's wall clock.
+        now: UtcMillis,
     },
     /// To a drain.
     Drained(SessionProjection),

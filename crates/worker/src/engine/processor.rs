@@ -8,6 +8,7 @@ use leasehold_core::attempt::{AttemptState, Callback, RejectReason, Starting, St
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::counter::CallbackSequence;
 use leasehold_core::crypto::CompletionToken;
+use leasehold_core::fault::FaultKind;
 use leasehold_core::id::OfferId;
 use leasehold_core::inbox::{ClosedReason, RecoveryReason, Stage};
 use leasehold_core::limits::BACKOFF_MAX;
@@ -273,7 +274,9 @@ impl Engine {
             Doing::CreateDirectory => held.directory_made = true,
             Doing::RemoveDirectory => held.directory_removed = true,
             Doing::RemoveRecord => {
-                self.records.remove(&offer);
+                if let Some(held) = self.records.remove(&offer) {
+                    self.faults_over(held.record.attempt());
+                }
             }
             _ => {}
         }
@@ -377,7 +380,7 @@ impl Engine {
                 held.lease.lost = true;
                 held.retry.wait_until(self.now.boot.plus(BACKOFF_MAX));
                 let text = format!("reported running with another handle before: {}", refusal.message);
-                self.report(Level::Fault, Some(attempt), text);
+                self.fault(FaultKind::Refused, Some(attempt), text);
             }
             _ => self.record_refused(offer, refusal),
         }
@@ -393,8 +396,12 @@ impl Engine {
         let busy = matches!(refusal.code, RefusalCode::Overloaded | RefusalCode::RateLimited);
         let least = refusal.retry_after.unwrap_or(if busy { Millis::ZERO } else { Millis::from_secs(5) });
         held.retry.failed(self.now.boot, least, BACKOFF_MAX, &*self.entropy);
-        let level = if busy { Level::Warning } else { Level::Fault };
-        self.report(level, Some(attempt), format!("refused: {refusal}"));
+        let text = format!("refused: {refusal}");
+        match refusal.code {
+            _ if busy => self.report(Level::Warning, Some(attempt), text),
+            RefusalCode::LimitExceeded => self.fault(FaultKind::TooLarge, Some(attempt), text),
+            _ => self.fault(FaultKind::Refused, Some(attempt), text),
+        }
     }
 
     fn report_lease_loss(&mut self, offer: OfferId, refusal: &Refusal) {

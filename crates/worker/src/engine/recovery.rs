@@ -5,6 +5,7 @@
 
 use leasehold_core::attempt::{EvidenceKind, StopReason};
 use leasehold_core::end::Ending;
+use leasehold_core::fault::FaultKind;
 use leasehold_core::id::{BootId, OfferId};
 use leasehold_core::inbox::{RecoveryReason, Stage};
 use leasehold_core::revision::OnLeaseLoss;
@@ -114,14 +115,15 @@ impl Engine {
             Ok(found) => found,
             Err(why) => {
                 held.retry.failed(now, AGAIN, Millis::from_secs(30), &*self.entropy);
-                return self.report(Level::Fault, Some(attempt), format!("the attempt cannot be observed: {why}"));
+                let text = format!("the attempt cannot be observed: {why}");
+                return self.fault(FaultKind::StateUnreadable, Some(attempt), text);
             }
         };
         held.log.grew(found.log);
         held.remainder.learn(&found);
-        if held.record.state().is_settled() {
-            return;
-        }
+        let settled = held.record.state().is_settled();
+        self.fault_over(FaultKind::StateUnreadable, Some(attempt));
+        let Some(held) = self.records.get_mut(&offer).filter(|_| !settled) else { return };
         let receipt = held.authentic(found.receipt.as_ref());
         let foreign = found.receipt.is_some() && receipt.is_none() && held.record.stage.callback().is_some();
         if let Stage::StartFailed { reason, detail, .. } = held.record.stage.clone() {
@@ -149,7 +151,11 @@ impl Engine {
         };
         let verdict = judge(facts);
         if foreign {
-            self.report(Level::Fault, Some(attempt), "a receipt is there that is not this launch's; it is ignored");
+            self.fault(
+                FaultKind::RecordDamaged,
+                Some(attempt),
+                "a receipt is there that is not this launch's; it is ignored",
+            );
         }
         self.conclude(offer, verdict, *found, receipt);
     }
@@ -194,7 +200,8 @@ impl Engine {
                     held.look_again(now);
                 } else {
                     held.known = Known::Damaged;
-                    self.report(Level::Fault, Some(attempt), "the spawn barrier of a started attempt is gone");
+                    let text = "the spawn barrier of a started attempt is gone";
+                    self.fault(FaultKind::RecordDamaged, Some(attempt), text);
                 }
             }
             Verdict::LauncherDied => {
@@ -211,7 +218,8 @@ impl Engine {
                 } else {
                     Held::lost(EvidenceKind::RecordDamaged)
                 };
-                self.report(Level::Fault, Some(attempt), "the inbox record contradicts what is on disk");
+                let text = "the inbox record contradicts what is on disk";
+                self.fault(FaultKind::RecordDamaged, Some(attempt), text);
             }
         }
         debug_assert!(verdict != Verdict::Running || found.barrier == BarrierFact::Child);
@@ -274,7 +282,8 @@ impl Engine {
         } else {
             Known::Ended(Box::new(held.end_of(receipt, None)))
         };
-        self.report(Level::Fault, Some(attempt), "its launcher cannot write the receipt: the disk fails");
+        let text = "its launcher cannot write the receipt: the disk fails";
+        self.fault(FaultKind::StateUnwritable, Some(attempt), text);
     }
 
     /// A launcher that lives beyond its own deadline is frozen; killed, its child dies with it. Looked at twice: after

@@ -124,6 +124,11 @@ impl Inbox {
         Ok(page)
     }
 
+    /// What lies in quarantine, by name: a person has not looked at it yet.
+    pub fn quarantined(&self) -> Result<Vec<String>, DurableError> {
+        self.quarantine.names()
+    }
+
     /// A record, or why it cannot be trusted. A disk that cannot be read says nothing about what is on it.
     fn read(&self, name: &str) -> Result<Result<Option<Record>, String>, DurableError> {
         let bytes = match self.dir.read(name, INBOX_RECORD_BYTES) {
@@ -226,6 +231,7 @@ mod tests {
         }
         assert!(!path("half.json.new").exists());
         assert_eq!(inbox.page(None).unwrap().quarantined, Vec::<String>::new());
+        assert_eq!(inbox.quarantined().unwrap().len(), 2, "until a person has looked");
     }
 
     #[test]

@@ -65,6 +65,8 @@ pub struct Options {
     pub config: WorkerConfig,
     /// What every job inherits.
     pub user: UserEnvironment,
+    /// Whether a state directory that stopped for good tries again: a person has granted a takeover.
+    pub take_over: bool,
     /// How a launcher is started.
     pub launcher: LauncherProgram,
     /// How long the service manager waits for a sign of life, where it does.

@@ -7,6 +7,7 @@ use std::os::fd::OwnedFd;
 use std::path::Path;
 use std::sync::Arc;
 
+use leasehold_core::fault::FaultKind;
 use leasehold_core::time::{Clock, Entropy};
 
 use super::Options;
@@ -144,7 +145,11 @@ pub(super) fn prepare(
     let session = SessionFile::read(state.dir()).and_then(|session| {
         session.ok_or_else(|| StateError::damaged(crate::session_file::FILE_NAME, "it is missing"))
     });
-    let session = session.map_err(RunError::untrusted)?;
+    let mut session = session.map_err(RunError::untrusted)?;
+    if options.take_over {
+        // The control plane decides: without its grant the next registration stops for good once more.
+        session.stopped = None;
+    }
     let drained_here = match Pause::read(state.dir()) {
         Ok(pause) => pause.is_some_and(|pause| pause.on),
         Err(error) if error.may_pass() => return Err(error.into()),
@@ -187,11 +192,12 @@ pub(super) fn prepare(
     };
     let client = Client::new(&identity).map_err(|error| RunError::Tls(error.to_string()))?;
     let default_user = if root && !allow_root { options.config.run_as.first().cloned() } else { None };
+    let recovered = Recovered { session, asks, records, drained_here, faults: in_quarantine(&inbox)? };
     Ok(Start {
         state: Arc::new(state),
         inbox,
         client: Arc::new(client),
-        engine: Engine::new(config, Box::new(entropy), Recovered { session, asks, records, drained_here }),
+        engine: Engine::new(config, Box::new(entropy), recovered),
         surroundings: Arc::new(Surroundings {
             program: options.launcher.clone(),
             user: options.user.clone(),
@@ -230,6 +236,17 @@ fn find_home(config: &WorkerConfig, identity: &Identity, attempts: &Path) -> Res
         tracing::info!("jobs get no control groups of their own");
     }
     Ok(home)
+}
+
+/// What was moved away, now or before, and nobody has looked at.
+fn in_quarantine(inbox: &Inbox) -> Result<Vec<(FaultKind, String)>, DurableError> {
+    let names = inbox.quarantined()?;
+    let Some(first) = names.first() else { return Ok(Vec::new()) };
+    let text = format!(
+        "files in quarantine: {}, the first is {first}; see `leasehold-worker quarantine`, discard them, then send SIGHUP",
+        names.len()
+    );
+    Ok(vec![(FaultKind::Quarantined, text)])
 }
 
 fn read_inbox(inbox: &Inbox, mut found: impl FnMut(String)) -> Result<Vec<crate::inbox::record::Record>, DurableError> {

@@ -51,6 +51,14 @@ impl Enroll {
         let answer: EnrollmentAnswer = client.post(route::ENROLLMENTS, asked).await?;
         let line = answer.join_line();
         let output = &self.connected.output;
+        if let Some(status) = answer.replaces {
+            output.note(&format!(
+                "warning: worker {0} exists and is {1}. The machine that uses this line takes its place, and the one that \
+                 is {0} now is fenced; for another machine choose another name",
+                answer.worker,
+                status.as_str()
+            ));
+        }
         output.one(&answer, line.reveal(), |out| {
             output.note(&format!(
                 "Paste this on the new machine; it works once, until {}. Then start `leasehold-worker run` there.",

@@ -61,7 +61,7 @@ fn page(out: &mut dyn Write, worker: &WorkerDetail, times: TimeArgs) -> io::Resu
             "{} (generation {}), {}, registered {}, spoke {spoke} ago",
             session.id,
             session.generation,
-            session.state,
+            session.state.as_str(),
             times.show(session.registered_at.0)
         );
         line("Session", &told)?;
@@ -69,6 +69,14 @@ fn page(out: &mut dyn Write, worker: &WorkerDetail, times: TimeArgs) -> io::Resu
     if let Some(drain) = &worker.drain {
         let why = drain.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
         line("Drained", &format!("by {}, {}{why}", drain.by, times.show(drain.at.0)))?;
+    }
+    if let Some(takeover) = &worker.takeover {
+        let why = takeover.why.as_ref().map_or_else(String::new, |why| format!(": {why}"));
+        line("Takeover", &format!("granted by {} until {}{why}", takeover.by, times.show(takeover.expires_at.0)))?;
+    }
+    for fault in &worker.faults {
+        let about = fault.attempt_id.map_or_else(String::new, |attempt| format!(" (attempt {attempt})"));
+        line("Fault", &format!("{} since {}: {}{about}", fault.kind, times.show(fault.since.0), fault.detail))?;
     }
     for attempt in &worker.active_attempts {
         line("Holds", &format!("attempt {}", attempt.0))?;

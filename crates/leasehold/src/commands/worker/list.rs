@@ -14,6 +14,7 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold worker list
   leasehold worker list -o name
+  leasehold worker list -o jsonl | jq -r 'select(.fault_count > 0) | .id'
   leasehold worker list -o jsonl | jq -r 'select(.status == \"offline\") | .id'";
 
 /// Lists workers.
@@ -29,7 +30,7 @@ pub(crate) struct List {
 struct WorkerRow(WorkerItem);
 
 impl Row for WorkerRow {
-    const HEADS: &'static [&'static str] = &["name", "status", "runs", "platform", "version", "labels"];
+    const HEADS: &'static [&'static str] = &["name", "status", "runs", "faults", "platform", "version", "labels"];
 
     fn cells(&self) -> Vec<String> {
         let item = &self.0;
@@ -39,6 +40,7 @@ impl Row for WorkerRow {
             item.id.to_string(),
             item.status.as_str().to_owned(),
             item.max_runs.map_or_else(dash, |max| format!("{}/{max}", item.active_runs)),
+            if item.fault_count == 0 { dash() } else { item.fault_count.to_string() },
             item.os.as_ref().zip(item.arch.as_ref()).map_or_else(dash, |(os, arch)| format!("{os}/{arch}")),
             item.software.clone().unwrap_or_else(dash),
             if labels.is_empty() { dash() } else { labels.join(",") },

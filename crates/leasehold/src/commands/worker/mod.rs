@@ -3,6 +3,7 @@
 mod drain;
 mod enroll;
 mod get;
+mod grant_takeover;
 mod list;
 mod resume;
 
@@ -30,6 +31,8 @@ pub(crate) enum Worker {
     Get(get::Get),
     /// Give a worker nothing new; what it runs goes on
     Drain(drain::Drain),
+    /// Let one registration in that would be kept out: another live session, or a spent ticket
+    GrantTakeover(grant_takeover::GrantTakeover),
     /// Let a drained worker take work again
     Resume(resume::Resume),
 }
@@ -41,6 +44,7 @@ impl Worker {
             Self::List(list) => list.execute().await,
             Self::Get(get) => get.execute().await,
             Self::Drain(drain) => drain.execute().await,
+            Self::GrantTakeover(grant) => grant.execute().await,
             Self::Resume(resume) => resume.execute().await,
         }
     }

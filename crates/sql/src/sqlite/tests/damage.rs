@@ -88,6 +88,7 @@ async fn a_damaged_attempt_takes_neither_its_workers_session_nor_its_other_lease
         session: session.clone(),
         version: SessionVersion::FIRST,
         said: Said { slots: 0, obeys_drain: false },
+        faults: None,
         renewals: renewals.to_vec(),
     };
     let beaten = fixture.store.heartbeat(beat).await.unwrap().into_result().unwrap();

@@ -8,8 +8,8 @@ use leasehold_core::run::RunState;
 use leasehold_core::session::Said;
 use leasehold_core::time::{Clock as _, Millis};
 use leasehold_store::call::{
-    AcknowledgeRunning, AppendLog, AuditPage, CancelRun, DrainWorker, EventsAfter, Heartbeat, Release, Renewal,
-    ResolveRun, RunFilter, SessionStep,
+    AcknowledgeRunning, AppendLog, AuditPage, CancelRun, DrainWorker, EventsAfter, GrantTakeover, Heartbeat, Release,
+    Renewal, ResolveRun, RunFilter, SessionStep,
 };
 use leasehold_store::port::Store as _;
 use rusqlite::Connection;
@@ -62,6 +62,7 @@ pub(super) async fn everything(fixture: &Fixture) {
         session: session.clone(),
         version: SessionVersion::FIRST,
         said: Said { slots: 9, obeys_drain: false },
+        faults: None,
         renewals,
     };
     let beaten = store.heartbeat(beat).await.unwrap().into_result().unwrap();
@@ -96,6 +97,9 @@ pub(super) async fn everything(fixture: &Fixture) {
         attempt: None,
     };
     store.resolve_run(resolve).await.unwrap().into_result().unwrap();
+    let (actor, worker) = (leasehold_core::actor::Actor::System, session.worker.clone());
+    let takeover = GrantTakeover { actor, worker, why: None, expires_at: fixture.clock.utc() };
+    store.grant_takeover(takeover).await.unwrap().into_result().unwrap();
     store.drain_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
     store.offline_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
 

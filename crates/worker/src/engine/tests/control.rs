@@ -13,6 +13,7 @@ use leasehold_core::crypto::{Digest, Domain, Ticket};
 use leasehold_core::directive::{self, Directive};
 use leasehold_core::end::{self, EndCall, EndFacts};
 use leasehold_core::expiry;
+use leasehold_core::fault::Fault;
 use leasehold_core::id::{AttemptId, EnrollmentId, OfferId, ProjectName, RunId, SessionId, WorkerId};
 use leasehold_core::lease::{self, Lease, LeaseFence, LeaseState};
 use leasehold_core::log;
@@ -38,6 +39,10 @@ pub(super) struct Control {
     leases: BTreeMap<OfferId, Lease>,
     pub(super) logs: BTreeMap<AttemptId, u64>,
     pub(super) copies: usize,
+    /// What the worker said last of its faults.
+    pub(super) faults: Vec<Fault>,
+    /// How far its wall clock is ahead, in milliseconds.
+    pub(super) skew: i64,
     cadence: Cadence,
     now: Now,
 }
@@ -57,6 +62,7 @@ impl Control {
                 generation: None,
                 rival: None,
                 drain: None,
+                takeover: None,
                 enrolled_at: at,
                 certificate_expires_at: at,
             },
@@ -67,6 +73,8 @@ impl Control {
             leases: BTreeMap::new(),
             logs: BTreeMap::new(),
             copies: 0,
+            faults: Vec::new(),
+            skew: 0,
             cadence: Cadence::default(),
             now: Now { lease: LeaseInstant::new(0), utc: at },
         }
@@ -190,9 +198,12 @@ impl Control {
     pub(super) fn call(&mut self, call: &Call, log: &dyn Fn(AttemptId) -> u64) -> Answered {
         match call {
             Call::Register { session, body } => self.register(*session, body),
-            Call::Heartbeat { session, version, said, renewals } => {
+            Call::Heartbeat { session, version, said, faults, renewals } => {
                 let beaten = session::beat(self.current(), &self.fence(*session), *version, *said, self.now)?;
                 self.sessions.insert(beaten.id, beaten.clone());
+                if let Some(faults) = faults {
+                    self.faults.clone_from(faults);
+                }
                 let mut verdicts = Vec::new();
                 for renewal in renewals {
                     let verdict = self.with(&beaten, &renewal.lease, |held, fence, _, now| {
@@ -200,7 +211,8 @@ impl Control {
                     });
                     verdicts.push((renewal.lease.attempt, verdict));
                 }
-                Ok(Answer::Beaten { session: beaten.projection(self.now.lease), renewals: verdicts })
+                let now = UtcMillis::new(self.now.utc.get() + self.skew);
+                Ok(Answer::Beaten { session: beaten.projection(self.now.lease), renewals: verdicts, now })
             }
             Call::Drain { session, version } => {
                 let drained = session::drain(self.current(), &self.fence(*session), *version, self.now)?;
@@ -286,7 +298,7 @@ impl Control {
         let verdict =
             register(&self.worker, self.current(), known, &registration, &self.tickets, self.cadence, self.now);
         match verdict {
-            RegistrationVerdict::Accepted { worker, session } => {
+            RegistrationVerdict::Accepted { worker, session, .. } => {
                 self.worker = *worker;
                 self.sessions.insert(session.id, *session);
             }

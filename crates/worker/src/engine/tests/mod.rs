@@ -469,3 +469,26 @@ fn a_log_endpoint_that_misbehaves_in_turn_delays_no_beat_and_loses_no_byte() {
         assert!(beats >= seconds / 17, "seed {seed}: {beats} beats in {seconds} s");
     }
 }
+
+#[test]
+fn what_is_wrong_with_the_machine_is_told_with_a_beat_and_so_is_its_end() {
+    use leasehold_core::fault::FaultKind;
+
+    let told = |world: &World| world.control.faults.iter().map(|fault| fault.kind).collect::<Vec<_>>();
+    let mut world = World::new(9, CALM);
+    world.start_agent();
+    world.control.skew = -180_000;
+    world.run_until("its clock is told", |world| told(world) == [FaultKind::Clock]);
+    let detail = world.control.faults[0].detail.clone();
+    assert!(detail.contains("3 min ahead of the control plane's"), "{detail}");
+    world.disk_low(true);
+    world.run_until("both are told", |world| told(world) == [FaultKind::Clock, FaultKind::DiskLow]);
+    assert_eq!(world.faults.len(), 2, "each is said aloud once: {:?}", world.faults);
+
+    // A new session begins with what its own process knows.
+    world.signal(Signal::LeaveRunning);
+    world.run_until("gone", |world| !world.exits.is_empty());
+    world.control.skew = 0;
+    world.start_agent();
+    world.run_until("nothing is wrong any more", |world| told(world).is_empty());
+}

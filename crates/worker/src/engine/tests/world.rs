@@ -431,6 +431,7 @@ impl World {
             asks: self.disk.asks.clone(),
             records: self.disk.records.values().cloned().collect(),
             drained_here: self.disk.drained_here,
+            faults: Vec::new(),
         };
         let entropy = chance(self.seed.wrapping_add(self.life));
         self.trace.push(format!("{} start of life {}", self.now, self.life));
@@ -474,7 +475,7 @@ impl World {
         }
     }
 
-    fn feed(&mut self, input: Input) {
+    pub(super) fn feed(&mut self, input: Input) {
         let Some(engine) = &mut self.engine else { return };
         let now = Moment { boot: BootInstant::new(self.now), utc: UtcMillis::new(1_800_000_000_000 + self.now) };
         let text = format!("{input:?}");
