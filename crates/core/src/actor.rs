@@ -1,6 +1,6 @@
 //! Who did it, and from where: the author of every mutation, on its audit row and its events.
 
-use std::net::IpAddr;
+use core::net::IpAddr;
 
 use crate::id::{ApiTokenId, SessionId, WorkerId};
 
