@@ -290,13 +290,14 @@ fn summary(options: &Options, history: &History, seconds: u64) -> String {
 fn report(options: &Options, summary: &str, found: &[Violation]) -> String {
     use std::fmt::Write as _;
 
-    let Options { faults, seed, of, .. } = options;
+    let Options { faults, seed, of, millis, .. } = options;
+    let minutes = Duration::from_millis(*millis).as_secs_f64() / 60.0;
     let verdict = match found.len() {
         0 => "**Every invariant holds.**".to_owned(),
         count => format!("**{count} violations.**"),
     };
     let mut text = format!(
-        "# A chaos run\n\n`cargo xtask chaos --faults {faults} --seed {seed}` on {of}.\n\n{verdict}\n\n{WORKERS} workers \
+        "# A chaos run\n\n`cargo xtask chaos --faults {faults} --minutes {minutes:.1} --seed {seed}` on {of}.\n\n{verdict}\n\n{WORKERS} workers \
          with {SLOTS} slots each and a control plane, each on a machine of its own: a network namespace, a wall clock that \
          jumps, a boot id that changes. The jobs wrote down their own starts, lives and ends; afterwards that was compared \
          with every run, attempt, event and log of the product, and nothing was left: no process, no file, no lease.\n\n\
