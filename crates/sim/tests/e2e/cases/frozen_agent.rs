@@ -61,7 +61,8 @@ fn what_a_frozen_agent_held_is_a_question_with_four_answers_until_it_thaws() -> 
         (&attempt(&succeeded)["state"], &attempt(&succeeded)["resolution"]),
         (&"lost".into(), &"receipt".into())
     );
-    assert_eq!(cluster.ask(&["runs", "logs", &ends]), "done");
+    // The end did not wait for the bytes; who follows does.
+    assert_eq!(cluster.ask(&["runs", "logs", "--follow", &ends]), "done");
     let proven = eventually("proof that the second job is still", || {
         let run = cluster.json(&["runs", "get", &stopped]);
         let evidence = attempt(&run)["evidence"].as_array().cloned().unwrap_or_default();

@@ -124,7 +124,12 @@ impl<'a> Life<'a> {
             | Recipe::ByHand => {}
         }
         let struck = self.folder.join("struck").display().to_string();
-        let faults = [("LEASEHOLD_FAULT", self.scenario.faults.as_str()), ("LEASEHOLD_FAULT_STRUCK", &struck)];
+        let detects = self.scenario.point.step().starts_with("runtime.").to_string();
+        let faults = [
+            ("LEASEHOLD_FAULT", self.scenario.faults.as_str()),
+            ("LEASEHOLD_FAULT_STRUCK", &struck),
+            ("LEASEHOLD_WORKER_DETECT_RUNTIMES", &detects),
+        ];
         self.worker.start(&faults)?;
         match self.scenario.recipe {
             Recipe::Undecided | Recipe::Resumed => Ok(()),

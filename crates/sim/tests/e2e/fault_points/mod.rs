@@ -32,7 +32,7 @@ fn every_fault_at_every_step_of_a_worker_ends_in_the_truth() -> Result<()> {
     let mut cluster = Cluster::start()?;
     for lane in 0..LANES {
         cluster.enroll(WorkerOptions::named(&format!("lane-{lane}")))?;
-        // Thousands of starts, and no run that wants a runtime.
+        // Thousands of starts, and no run that wants a runtime; a life at a step of the detection asks for it.
         cluster.worker_variable(lane, "LEASEHOLD_WORKER_DETECT_RUNTIMES", "false");
     }
     let groups = has_control_groups(&mut cluster)?;
