@@ -231,7 +231,7 @@ mod tests {
         }
         assert!(!path("half.json.new").exists());
         assert_eq!(inbox.page(None).unwrap().quarantined, Vec::<String>::new());
-        assert_eq!(inbox.quarantined().unwrap().len(), 2, "until a person has looked");
+        assert_eq!(inbox.quarantined().unwrap().len(), 3, "until a person has looked");
     }
 
     #[test]
