@@ -75,7 +75,7 @@ impl Step {
             Self::Docs => "the documentation builds without a warning",
             Self::Test => "unit, property and contract tests",
             Self::E2e => "real processes of the release build: runs, crashes, refusals, examples",
-            Self::Chaos => "faults drawn from a new seed for two minutes, judged by what the jobs wrote (needs root)",
+            Self::Chaos => "faults drawn from one seed for two minutes, judged by what the jobs wrote (needs root)",
         }
     }
 
