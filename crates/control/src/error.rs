@@ -7,6 +7,7 @@ use leasehold_core::cancel::CancelRefused;
 use leasehold_core::id::RunId;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::ResolveRefused;
+use leasehold_core::worker::Holds;
 use leasehold_store::outcome::{Outcome, StoreError};
 use leasehold_store::port::Unmet;
 
@@ -96,6 +97,9 @@ pub enum Denied {
     /// A cancel that cannot be.
     #[error(transparent)]
     Cancel(#[from] CancelRefused),
+    /// A worker that cannot be deleted yet.
+    #[error(transparent)]
+    Holds(#[from] Holds),
     /// A word on a lost run that changes nothing.
     #[error(transparent)]
     Resolve(#[from] ResolveRefused),
@@ -122,6 +126,7 @@ impl Denied {
             },
             Unmet::KeyReused => Self::KeyReused,
             Unmet::Cancel(refused) => Self::Cancel(*refused),
+            Unmet::Holds(holds) => Self::Holds(*holds),
             Unmet::Resolve(refused) => Self::Resolve(*refused),
         }
     }

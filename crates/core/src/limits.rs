@@ -133,6 +133,9 @@ pub const TAKEOVER_TTL: Millis = Millis::from_secs(15 * 60);
 /// The longest that a granted takeover may count.
 pub const TAKEOVER_TTL_MAX: Millis = Millis::from_secs(24 * 60 * 60);
 
+/// Attempts of a destroyed worker that one transaction settles; more come in further ones.
+pub const DESTROYED_PAGE: usize = 64;
+
 // The inbox.
 
 /// Records of an inbox unless configured.

@@ -13,7 +13,7 @@ use crate::refusal::{Refusal, RefusalCode};
 use crate::session::{Session, SessionState};
 use crate::ticket::TicketKey;
 use crate::time::{Millis, Now};
-use crate::worker::{Rival, Takeover, Worker, WorkerState};
+use crate::worker::{Rival, Takeover, Worker};
 
 /// What a session says of itself when it registers.
 #[derive(Debug, Clone)]
@@ -106,8 +106,8 @@ pub fn register(
     now: Now,
 ) -> RegistrationVerdict {
     let refuse = |code, why: &str| refused(Refusal::new(code, why));
-    if worker.state == WorkerState::Revoked {
-        return refuse(RefusalCode::Revoked, "this worker's identity was revoked");
+    if let Err(refusal) = worker.check_trusted() {
+        return refused(refusal);
     }
     if let Some(session) = current.filter(|session| session.id == call.session) {
         return if session.registration == call.body {

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use crate::actor::Actor;
 use crate::counter::SessionGeneration;
 use crate::id::{EnrollmentId, SessionId, WorkerId};
+use crate::refusal::{Refusal, RefusalCode};
 use crate::session::{Session, SessionState};
 use crate::time::{Now, UtcMillis};
 
@@ -18,6 +19,8 @@ names! {
         Active = "active",
         /// Its certificates are no longer accepted.
         Revoked = "revoked",
+        /// A person deleted it: its row stays for the runs it held, and nobody speaks for it.
+        Deleted = "deleted",
     }
 }
 
@@ -82,7 +85,53 @@ pub struct Takeover {
     pub expires_at: UtcMillis,
 }
 
+/// What a worker still holds, so that deleting it would lose the answer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("the worker holds {live} live {} and {open} lost {} whose question is open", attempts(*.live), attempts(*.open))]
+pub struct Holds {
+    /// Attempts whose leases it holds.
+    pub live: u64,
+    /// Lost attempts whose run is an open question, or of which something may live; without those whose machine a person
+    /// declared destroyed: no worker will answer for them.
+    pub open: u64,
+}
+
+fn attempts(count: u64) -> &'static str {
+    if count == 1 { "attempt" } else { "attempts" }
+}
+
+impl Holds {
+    /// Whether there is anything.
+    pub const fn is_empty(self) -> bool {
+        self.live == 0 && self.open == 0
+    }
+}
+
 impl Worker {
+    /// Whether anybody may speak for it: the truth of revocation and deletion, for the transaction that decides.
+    pub fn check_trusted(&self) -> Result<(), Refusal> {
+        let refused = |why: &str| Err(Refusal::new(RefusalCode::Revoked, why));
+        match self.state {
+            WorkerState::Active => Ok(()),
+            WorkerState::Revoked => refused("this worker's identity was revoked"),
+            WorkerState::Deleted => refused("this worker was deleted: enroll the machine again if that was a mistake"),
+        }
+    }
+
+    /// The worker deleted; none if it was before. What it holds keeps it, unless a person is sure that the machine is
+    /// gone (`destroyed`): that ends its identity first, so that nothing is added to what [`crate::end::destroyed`] has
+    /// to settle.
+    pub fn deleted(&self, holds: Holds, destroyed: bool) -> Result<Option<Self>, Holds> {
+        if self.state == WorkerState::Deleted {
+            return Ok(None);
+        }
+        if !destroyed && !holds.is_empty() {
+            return Err(holds);
+        }
+        let worker = Self { state: WorkerState::Deleted, current: None, rival: None, ..self.clone() };
+        Ok(Some(Self { drain: None, takeover: None, ..worker }))
+    }
+
     /// The worker with a takeover granted; none if this very grant stands already. A later grant replaces an earlier one.
     pub fn takeover_granted(&self, actor: &Actor, why: Option<&str>, expires_at: UtcMillis) -> Option<Self> {
         let takeover = Takeover { by: actor.to_string(), why: why.map(str::to_owned), expires_at };

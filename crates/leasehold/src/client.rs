@@ -183,6 +183,11 @@ impl Client {
         Ok(())
     }
 
+    /// Asks with `DELETE`; the answer is JSON.
+    pub(crate) async fn delete<T: DeserializeOwned>(&self, path: &str, asked: Asked) -> Result<T, RequestError> {
+        self.ask(Method::DELETE, path, asked).await
+    }
+
     async fn ask<T: DeserializeOwned>(&self, method: Method, path: &str, asked: Asked) -> Result<T, RequestError> {
         let (response, connection) = self.send(method, path, asked, "application/json").await?;
         let bytes = self.whole(response).await?;

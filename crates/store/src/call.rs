@@ -249,6 +249,21 @@ pub struct GrantTakeover {
     pub expires_at: UtcMillis,
 }
 
+/// A person deletes a worker.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeleteWorker {
+    /// Who.
+    pub actor: Actor,
+    /// Which worker.
+    pub worker: WorkerId,
+    /// Whether the person is sure that the machine is gone, with everything that ran there.
+    pub destroyed: bool,
+    /// How many attempts this transaction settles at most, if so.
+    pub limit: usize,
+    /// The person's words.
+    pub why: Option<String>,
+}
+
 /// Which runs to list; newest first.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct RunFilter {

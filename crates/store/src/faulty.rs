@@ -21,15 +21,15 @@ use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::time::Now;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
-    EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DeleteWorker, DrainWorker,
+    Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
     ResolveRun, RunFilter, SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
-    ApiTokenView, AuditEntry, Beaten, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState, RunFacts,
-    RunSummary, RunView, Scanned, Statistics, WorkerView,
+    ApiTokenView, AuditEntry, Beaten, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState,
+    RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
 };
 
 /// What happens to one call.
@@ -219,6 +219,10 @@ impl Store for Faulty {
 
     async fn grant_takeover(&self, call: GrantTakeover) -> Stored<WorkerView, Unmet> {
         self.changing(self.inner.grant_takeover(call)).await
+    }
+
+    async fn delete_worker(&self, call: DeleteWorker) -> Stored<Deletion, Unmet> {
+        self.changing(self.inner.delete_worker(call)).await
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

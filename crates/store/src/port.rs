@@ -18,16 +18,17 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::{Resolve, ResolveRefused};
 use leasehold_core::session::SessionProjection;
 use leasehold_core::time::Now;
+use leasehold_core::worker::Holds;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
-    EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DeleteWorker, DrainWorker,
+    Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
     ResolveRun, RunFilter, SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
-    ApiTokenView, AuditEntry, Beaten, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState, RunFacts,
-    RunSummary, RunView, Scanned, Statistics, WorkerView,
+    ApiTokenView, AuditEntry, Beaten, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState,
+    RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
 };
 use leasehold_core::claim::Ask;
 use leasehold_core::session::SessionFence;
@@ -47,6 +48,9 @@ pub enum Unmet {
     /// A cancel that cannot be.
     #[error(transparent)]
     Cancel(#[from] CancelRefused),
+    /// A worker that cannot be deleted yet.
+    #[error(transparent)]
+    Holds(#[from] Holds),
     /// A word on a lost run that changes nothing.
     #[error(transparent)]
     Resolve(#[from] ResolveRefused),
@@ -112,6 +116,11 @@ pub trait Store: Send + Sync + 'static {
     /// A person lets the worker's next registration in that would be kept out otherwise. See
     /// [`leasehold_core::registration`].
     async fn grant_takeover(&self, call: GrantTakeover) -> Stored<WorkerView, Unmet>;
+
+    /// A person deletes a worker: its identity, its tickets and its enrollments end. See
+    /// [`leasehold_core::worker::Worker::deleted`] and [`leasehold_core::end::destroyed`]. Where more than the call's limit is
+    /// to be settled, the same call again settles the next; a lease that is left until then runs out as any other.
+    async fn delete_worker(&self, call: DeleteWorker) -> Stored<Deletion, Unmet>;
 
     /// Submits a run: it is pending, with attempt 1.
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet>;

@@ -52,6 +52,15 @@ pub struct Enrolled {
     pub certificate: Vec<u8>,
 }
 
+/// What one transaction of a worker's deletion did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Deletion {
+    /// The runs whose attempts it settled, or gave evidence to.
+    pub runs: Vec<RunId>,
+    /// Whether there are more: the same call again.
+    pub more: bool,
+}
+
 /// What beating answers.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Beaten {
@@ -277,9 +286,10 @@ pub struct WorkerCounts {
 }
 
 impl WorkerCounts {
-    /// Counts `workers` workers that are alike.
+    /// Counts `workers` workers that are alike. Who was deleted is none.
     pub fn add(&mut self, worker: WorkerState, session: Option<(SessionState, bool)>, workers: u64) {
         let count = match (worker, session) {
+            (WorkerState::Deleted, _) => return,
             (WorkerState::Revoked, _) => &mut self.revoked,
             (WorkerState::Active, None) => &mut self.enrolled,
             (WorkerState::Active, Some((SessionState::Offline, _) | (_, false))) => &mut self.offline,

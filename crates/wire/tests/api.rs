@@ -33,6 +33,7 @@ use leasehold_core::time::{LeaseInstant, Millis, UtcMillis};
 use leasehold_core::worker::{Drain, Takeover, Worker, WorkerState};
 use leasehold_wire::api::audit::AuditEntry;
 use leasehold_wire::api::cancel::{CancelAnswer, CancelOutcome, CancelRun};
+use leasehold_wire::api::delete::{DeleteAnswer, DeleteWorker};
 use leasehold_wire::api::drain::{DrainAnswer, DrainWorker};
 use leasehold_wire::api::enrollment::{CreateEnrollment, EnrollmentAnswer};
 use leasehold_wire::api::event::Event;
@@ -295,6 +296,7 @@ fn goldens() -> Vec<Golden> {
         golden("worker-list", &Page { items: vec![worker_item], next: None }),
         golden("worker-detail", &worker_detail()),
         golden("drain-answer", &DrainAnswer { changed: true, worker: worker_detail() }),
+        golden("delete-answer", &DeleteAnswer { changed: true, runs: 2 }),
         golden("enrollment-answer", &enrollment()),
         golden("problem-invalid", &invalid_spec()),
         golden("version", &Version { version: "0.1.0".to_owned(), protocol_min: 1, protocol_max: 1 }),
@@ -389,6 +391,25 @@ fn requests_refuse_what_they_do_not_know() {
     assert_eq!(GrantTakeover::parse(b""), Ok(GrantTakeover::default()));
     let code = |body: &[u8]| Problem::of_shape(&GrantTakeover::parse(body).unwrap_err()).code;
     assert_eq!(code(br#"{"ttl":"2d"}"#), ProblemCode::LimitExceeded);
+}
+
+#[test]
+fn a_deletion_is_read_strictly() {
+    let asked = DeleteWorker { destroyed: true, why: Some("it burned down".to_owned()) };
+    assert_eq!(DeleteWorker::parse(&asked.to_body()), Ok(asked));
+    for empty in [&b""[..], b"{}"] {
+        assert_eq!(DeleteWorker::parse(empty), Ok(DeleteWorker::default()), "nothing is destroyed unless it is said");
+    }
+    let long = format!("{{\"why\":\"{}\"}}", "x".repeat(limits::WHY_BYTES + 1));
+    for (body, code) in [
+        (r#"{"destroyed":"true"}"#, ProblemCode::InvalidRequest),
+        (r#"{"destroyed":1}"#, ProblemCode::InvalidRequest),
+        (r#"{"destroy":true}"#, ProblemCode::UnknownField),
+        (long.as_str(), ProblemCode::LimitExceeded),
+    ] {
+        let problem = Problem::of_shape(&DeleteWorker::parse(body.as_bytes()).unwrap_err());
+        assert_eq!(problem.code, code, "{body}");
+    }
 }
 
 #[test]

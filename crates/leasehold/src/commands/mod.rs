@@ -60,7 +60,7 @@ enum Command {
     Cancel(runs::cancel::Cancel),
     /// Say why a run is still pending (the same as `runs explain`)
     Explain(runs::explain::Explain),
-    /// Enroll machines, look at them, drain and resume them
+    /// Enroll machines, look at them, drain, resume and delete them
     #[command(subcommand)]
     Worker(worker::Worker),
     /// See who changed what, when and from where

@@ -7,6 +7,7 @@ mod access;
 mod answer;
 mod audit;
 mod cancel;
+mod delete;
 mod drain;
 mod enrollments;
 mod events;
@@ -71,6 +72,7 @@ fn registry() -> Vec<Route> {
         Route::post(route::RUN_RESOLVE, OPERATOR, resolve::resolve),
         Route::get(route::WORKERS, VIEWER, workers::list),
         Route::get(route::WORKER, VIEWER, workers::get),
+        Route::delete(route::WORKER, ADMIN, delete::delete),
         Route::post(route::WORKER_DRAIN, OPERATOR, drain::drain),
         Route::post(route::WORKER_RESUME, OPERATOR, drain::resume),
         Route::post(route::WORKER_TAKEOVER, ADMIN, takeover::grant),
@@ -134,6 +136,7 @@ mod tests {
             "POST /api/v1/runs/{run}/resolve operator",
             "GET /api/v1/workers viewer",
             "GET /api/v1/workers/{worker} viewer",
+            "DELETE /api/v1/workers/{worker} admin",
             "POST /api/v1/workers/{worker}/drain operator",
             "POST /api/v1/workers/{worker}/resume operator",
             "POST /api/v1/workers/{worker}/grant-takeover admin",

@@ -93,6 +93,10 @@ impl From<Denied> for ApiError {
             Denied::DiskFull => Self::again(ProblemCode::DiskFull, &detail)
                 .fix("make room on the file system of the control plane's data directory"),
             Denied::Cancel(CancelRefused::AlreadyEnded(_)) => Self::new(ProblemCode::AlreadyEnded, detail),
+            Denied::Holds(_) => Self::new(ProblemCode::WorkerHolds, detail).fix(
+                "drain it and wait until nothing runs there, and resolve its lost runs; or, if the machine is gone with \
+                 everything that ran there, say so (`leasehold worker delete NAME --destroyed`)",
+            ),
             Denied::Cancel(CancelRefused::Lost) => Self::new(ProblemCode::RunLost, detail).fix(
                 "`leasehold runs explain RUN` says what is known; `leasehold runs resolve RUN` takes wait, retry, \
                  mark-failed or mark-succeeded",

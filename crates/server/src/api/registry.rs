@@ -44,6 +44,11 @@ impl Route {
         Self { info: RouteInfo { method: Method::GET, path, needs }, handler: on(MethodFilter::GET, handler) }
     }
 
+    /// Answers `DELETE`.
+    pub(super) fn delete<H: Handler<T, Api>, T: 'static>(path: &'static str, needs: Needs, handler: H) -> Self {
+        Self { info: RouteInfo { method: Method::DELETE, path, needs }, handler: on(MethodFilter::DELETE, handler) }
+    }
+
     /// Answers `POST`.
     pub(super) fn post<H: Handler<T, Api>, T: 'static>(path: &'static str, needs: Needs, handler: H) -> Self {
         Self { info: RouteInfo { method: Method::POST, path, needs }, handler: on(MethodFilter::POST, handler) }

@@ -25,7 +25,12 @@ const TRUE: &str = r#"{"revision":{"command":{"argv":["true"]}}}"#;
 
 fn request_of(method: &Method, path: &str) -> Request<Bytes> {
     let path = path.replace("{run}", NOBODY).replace("{worker}", "nobody");
-    if *method == Method::GET { get(&path) } else { post(&path, "") }
+    if *method == Method::GET {
+        return get(&path);
+    }
+    let mut request = post(&path, "");
+    *request.method_mut() = method.clone();
+    request
 }
 
 #[tokio::test]

@@ -1,5 +1,5 @@
-//! What a person does to a worker, with real processes: drain, resume, grant a takeover; and what the machine itself
-//! says that is wrong with it.
+//! What a person does to a worker, with real processes: drain, resume, grant a takeover, delete; and what the machine
+//! itself says that is wrong with it.
 
 use std::fs;
 use std::process::Command;
@@ -8,7 +8,7 @@ use anyhow::{Context, Result};
 use leasehold_sim::cluster::{Cluster, WorkerOptions};
 use leasehold_sim::eventually::eventually;
 use leasehold_sim::machine::is_root_or_skip;
-use leasehold_sim::process::Running;
+use leasehold_sim::process::{self, Running};
 use leasehold_sim::{binaries, story};
 use serde_json::Value;
 
@@ -204,5 +204,39 @@ fn a_silent_worker_is_not_called_active_and_a_second_enrollment_of_its_name_is_w
     assert_eq!(found["session"]["state"], "expired", "{found}");
     let page = cluster.ask(&["worker", "get", "near"]);
     assert!(page.contains("expired") && !page.contains("active,"), "{page}");
+    Ok(())
+}
+
+#[test]
+fn a_worker_that_holds_something_is_deleted_only_as_destroyed() -> Result<()> {
+    let mut cluster = Cluster::start()?;
+    let index = cluster.join(WorkerOptions { name: "near", slots: 4, machine: None })?;
+    let gate = cluster.directory().join("gate");
+    let job = format!("while [ ! -e {} ]; do sleep 0.05; done", gate.display());
+    let run = cluster.submit(&["--", "sh", "-c", &job]);
+    cluster.wait_for_state(&run, "running")?;
+    let unasked = cluster.cli(&["worker", "delete", "near"])?;
+    assert!(unasked.expect_code(2).stderr.contains("--yes"), "{unasked}");
+    let refused = cluster.cli(&["worker", "delete", "near", "--yes"])?;
+    let said = &refused.expect_code(10).stderr;
+    assert!(said.contains("1 live") && said.contains("--destroyed"), "numbers and the fix: {said}");
+
+    // The machine is gone; here, its processes.
+    cluster.kill_agent(index)?;
+    let told = cluster.ask(&["worker", "delete", "near", "--yes", "--destroyed", "--reason", "burnt down"]);
+    assert!(told.contains("is deleted; 1 run"), "{told}");
+    let found = cluster.json(&["runs", "get", &run]);
+    assert_eq!(found["state"], "lost", "at once, and held: {found}");
+    let lost = story::events(&cluster, &run)?.into_iter().find(|event| event["kind"] == "attempt.lost");
+    let lost = lost.context("the run's story says that it was lost")?;
+    assert_eq!(lost["facts"]["evidence"], "destroyed", "{lost}");
+    cluster.cli(&["worker", "get", "near"])?.expect_code(3);
+    assert!(cluster.list(&["worker", "list"]).is_empty());
+    assert!(cluster.ask(&["worker", "delete", "near", "--yes"]).contains("deleted before"));
+
+    // It was not so: whoever comes back is told, and starts nothing.
+    let back = process::run(&mut cluster.agent_command(index))?;
+    assert!(back.expect_code(21).stderr.contains("was deleted"), "{back}");
+    fs::write(&gate, b"")?;
     Ok(())
 }

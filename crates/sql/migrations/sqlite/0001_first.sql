@@ -32,10 +32,12 @@ CREATE TABLE enrollment (
     CHECK ((public_key IS NULL) = (certificate IS NULL) AND (public_key IS NULL) = (used_at IS NULL))
 ) STRICT;
 
+CREATE INDEX enrollment_worker ON enrollment (worker);
+
 CREATE TABLE worker (
     id TEXT PRIMARY KEY,
     enrollment BLOB NOT NULL REFERENCES enrollment (id),
-    state TEXT NOT NULL CHECK (state IN ('active', 'revoked')),
+    state TEXT NOT NULL CHECK (state IN ('active', 'revoked', 'deleted')),
     labels TEXT NOT NULL,
     current_session BLOB REFERENCES session (id),
     generation INTEGER,
@@ -207,6 +209,9 @@ CREATE TABLE attempt (
 
 CREATE INDEX attempt_deadline ON attempt (deadline_lease, id)
     WHERE state IN ('starting', 'running') AND deadline_lease IS NOT NULL;
+
+-- What keeps a worker from being deleted.
+CREATE INDEX attempt_open ON attempt (worker, id) WHERE may_live = 1 OR (state = 'lost' AND resolution = 'none');
 
 -- One row per claim; the latest generation of an attempt says who may run it.
 CREATE TABLE lease (

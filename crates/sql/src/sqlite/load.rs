@@ -5,11 +5,11 @@ use leasehold_core::counter::AttemptNumber;
 use leasehold_core::crypto::Digest;
 use leasehold_core::id::{AttemptId, OfferId, RunId, SessionId, WorkerId};
 use leasehold_core::lease::{Lease, LeaseFence, not_held};
-use leasehold_core::refusal::{Refusal, RefusalCode};
+use leasehold_core::refusal::Refusal;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::Run;
 use leasehold_core::session::{Session, SessionFence, check_live};
-use leasehold_core::worker::{Worker, WorkerState};
+use leasehold_core::worker::Worker;
 
 use super::column::values;
 use super::rows::{self, attempt_columns, lease_columns, run_columns, session_columns, worker_columns};
@@ -128,12 +128,7 @@ impl Speaker {
 
     /// The truth of revocation, inside the transaction.
     pub(super) fn check_trusted(&self) -> Result<(), Refusal> {
-        match &self.worker {
-            Some(worker) if worker.state == WorkerState::Revoked => {
-                Err(Refusal::new(RefusalCode::Revoked, "this worker's identity was revoked"))
-            }
-            _ => Ok(()),
-        }
+        self.worker.as_ref().map_or(Ok(()), Worker::check_trusted)
     }
 
     /// The live session, if that is who speaks.

@@ -21,16 +21,16 @@ use leasehold_core::resolve::Resolve;
 use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::time::Now;
 use leasehold_store::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
-    EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DeleteWorker, DrainWorker,
+    Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
     ResolveRun, RunFilter, SessionStep,
 };
 use leasehold_store::observe::{Access, Called, Observer};
 use leasehold_store::outcome::{StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
-    ApiTokenView, AuditEntry, Beaten, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState, RunFacts,
-    RunSummary, RunView, Scanned, Statistics, WorkerView,
+    ApiTokenView, AuditEntry, Beaten, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState,
+    RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
 };
 
 mod activation;
@@ -41,6 +41,7 @@ mod cancel;
 mod claim;
 mod clock;
 mod column;
+mod deletion;
 mod end;
 mod enrollment;
 mod evidence_text;
@@ -193,6 +194,10 @@ impl Store for SqliteStore {
 
     async fn grant_takeover(&self, call: GrantTakeover) -> Stored<WorkerView, Unmet> {
         self.write("grant_takeover", move |tx| workers::grant_takeover(tx, &call)).await
+    }
+
+    async fn delete_worker(&self, call: DeleteWorker) -> Stored<Deletion, Unmet> {
+        self.write("delete_worker", move |tx| deletion::delete(tx, &call)).await
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

@@ -3,6 +3,7 @@
 use leasehold_core::event::Event;
 use leasehold_core::id::{RunId, WorkerId};
 use leasehold_core::run::RunState;
+use leasehold_core::worker::WorkerState;
 use leasehold_store::call::{EventsAfter, RunFilter};
 use leasehold_store::view::{RunFacts, RunSummary, RunView, WorkerView};
 
@@ -140,13 +141,15 @@ pub(super) fn run_facts(
 
 /// One worker.
 pub(super) fn worker(tx: &Tx<'_>, id: &WorkerId) -> Result<Option<WorkerView>, Fault> {
-    load::worker(tx, id)?.map(|worker| worker_view(tx, worker)).transpose()
+    let worker = load::worker(tx, id)?.filter(|worker| worker.state != WorkerState::Deleted);
+    worker.map(|worker| worker_view(tx, worker)).transpose()
 }
 
 /// A page of workers, in id order.
 pub(super) fn workers(tx: &Tx<'_>, after: Option<&WorkerId>, limit: usize) -> Result<Vec<WorkerView>, Fault> {
     let after = after.map_or_else(String::new, ToString::to_string);
-    let sql = concat!("SELECT ", worker_columns!(), " FROM worker WHERE id > ?1 ORDER BY id LIMIT ?2");
+    let sql =
+        concat!("SELECT ", worker_columns!(), " FROM worker WHERE id > ?1 AND state <> 'deleted' ORDER BY id LIMIT ?2");
     let page = tx.all(sql, values![after, limit], rows::worker)?;
     page.into_iter().map(|worker| worker_view(tx, worker)).collect()
 }

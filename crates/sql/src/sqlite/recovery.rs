@@ -74,7 +74,8 @@ pub(super) fn expire_leases(tx: &Tx<'_>, limit: usize) -> Result<Scanned, Fault>
     Ok(scanned(tx, changed, more, next.map(|expires| expires.plus(LOST_GRACE))))
 }
 
-fn of_attempt(tx: &Tx<'_>, id: AttemptId) -> Result<(Named, leasehold_core::run::Policy), Fault> {
+/// An attempt with what is decided about it.
+pub(super) fn of_attempt(tx: &Tx<'_>, id: AttemptId) -> Result<(Named, leasehold_core::run::Policy), Fault> {
     let attempt = load::attempt(tx, id)?.ok_or_else(|| Fault::Damaged(format!("there is no attempt {id}")))?;
     let run = load::run_of(tx, &attempt)?;
     let lease = load::latest_lease(tx, &attempt)?;

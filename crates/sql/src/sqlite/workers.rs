@@ -2,7 +2,7 @@
 
 use leasehold_core::actor::Actor;
 use leasehold_core::id::WorkerId;
-use leasehold_core::worker::Worker;
+use leasehold_core::worker::{Worker, WorkerState};
 use leasehold_store::call::{DrainWorker, GrantTakeover};
 use leasehold_store::outcome::Outcome;
 use leasehold_store::port::Unmet;
@@ -39,7 +39,8 @@ struct By<'a> {
 }
 
 fn changed(tx: &Tx<'_>, by: &By<'_>, decide: impl FnOnce(&Worker) -> Option<Worker>) -> Decided<WorkerView, Unmet> {
-    let Some(worker) = load::worker(tx, by.worker)? else {
+    let worker = load::worker(tx, by.worker)?.filter(|worker| worker.state != WorkerState::Deleted);
+    let Some(worker) = worker else {
         return Ok(Outcome::Refused(Unmet::NotFound("worker")));
     };
     let Some(next) = decide(&worker) else {

@@ -19,6 +19,7 @@ pub mod audit;
 pub mod cancel;
 pub mod claim;
 pub mod clock;
+pub mod deletion;
 pub mod end;
 pub mod enrollment;
 pub mod evidence;
@@ -275,6 +276,13 @@ macro_rules! contract_suite {
             faults_are_kept_as_they_were_said_last
             a_granted_takeover_lets_one_registration_in
             a_grant_is_for_its_time_and_for_who_needs_it
+        });
+        $crate::contract_suite!(@cases $harness, deletion {
+            a_worker_is_deleted_once_it_holds_nothing
+            a_destroyed_worker_leaves_evidence
+            a_destroyed_worker_is_settled_in_pages
+            a_deletion_and_a_claim_at_the_same_instant_agree
+            a_deletion_and_a_registration_at_the_same_instant_agree
         });
         $crate::contract_suite!(@cases $harness, walk {
             a_random_history_keeps_every_promise

@@ -22,7 +22,8 @@ use super::fixture::{
     Machine, Taken, World, admin, exited, plain, retried_when_lost, revision_with, seconds, stopped, taken, tickets,
 };
 use crate::call::{
-    AcknowledgeRunning, AppendLog, DrainWorker, GrantTakeover, Installation, NewApiToken, Release, SessionStep,
+    AcknowledgeRunning, AppendLog, DeleteWorker, DrainWorker, GrantTakeover, Installation, NewApiToken, Release,
+    SessionStep,
 };
 use crate::faulty::{Fault, Faulty, Schedule};
 use crate::outcome::{Outcome, StoreError, Stored};
@@ -209,6 +210,9 @@ impl Caller<'_, '_> {
         let (worker, expires_at) = (machine.id.clone(), world.clock().utc().plus(seconds(60)));
         let grant = GrantTakeover { actor: admin(), worker, why: None, expires_at };
         self.done("grant_takeover", || store.grant_takeover(grant.clone())).await;
+        let worker = machine.id.clone();
+        let delete = DeleteWorker { actor: admin(), worker, destroyed: false, limit: 64, why: None };
+        self.done("delete_worker", || store.delete_worker(delete.clone())).await;
     }
 
     async fn installs(&mut self) {

@@ -9,6 +9,9 @@ use super::apply::outcome;
 use crate::outcome::{Outcome, Stored};
 
 pub(super) fn end(tx: &mut Transaction<'_>, call: &EndCall) -> Stored<Ended, Refusal> {
+    if let Err(refusal) = tx.check_trusted(&call.session.worker) {
+        return Ok(Outcome::Refused(refusal));
+    }
     let Some(loaded) = tx.load(call.lease.attempt)? else {
         return Ok(Outcome::Refused(not_held()));
     };

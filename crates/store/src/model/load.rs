@@ -38,8 +38,14 @@ impl Transaction<'_> {
         self.state.sessions.get(&current)
     }
 
+    /// Whether anybody may speak for the worker.
+    pub(super) fn check_trusted(&self, worker: &WorkerId) -> Result<(), Refusal> {
+        self.state.workers.get(worker).map_or(Ok(()), Worker::check_trusted)
+    }
+
     /// The session of `fence`, if it is current and live.
     pub(super) fn live(&self, fence: &SessionFence) -> Result<Session, Refusal> {
+        self.check_trusted(&fence.worker)?;
         check_live(self.current(&fence.worker), fence, self.now.lease).cloned()
     }
 

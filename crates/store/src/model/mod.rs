@@ -29,15 +29,15 @@ use leasehold_core::time::{Clock, LeaseInstant, Now};
 use leasehold_core::worker::Worker;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DrainWorker, Enroll,
-    EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DeleteWorker, DrainWorker,
+    Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
     ResolveRun, RunFilter, SessionStep,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
-    ApiTokenView, AuditEntry, Beaten, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState, RunFacts,
-    RunSummary, RunView, Scanned, Statistics, WorkerView,
+    ApiTokenView, AuditEntry, Beaten, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState,
+    RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
 };
 
 mod activation;
@@ -45,6 +45,7 @@ mod admit;
 mod apply;
 mod cancel;
 mod claim;
+mod deletion;
 mod end;
 mod enrollment;
 mod installation;
@@ -194,6 +195,10 @@ impl Store for ModelStore {
 
     async fn grant_takeover(&self, call: GrantTakeover) -> Stored<WorkerView, Unmet> {
         self.transaction(|tx| workers::grant_takeover(tx, &call))
+    }
+
+    async fn delete_worker(&self, call: DeleteWorker) -> Stored<Deletion, Unmet> {
+        self.transaction(|tx| deletion::delete(tx, &call))
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

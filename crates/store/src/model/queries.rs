@@ -6,6 +6,7 @@ use leasehold_core::event::Event;
 use leasehold_core::id::{RunId, WorkerId};
 use leasehold_core::run::{Run, RunState};
 use leasehold_core::time::Millis;
+use leasehold_core::worker::WorkerState;
 
 use super::Transaction;
 use super::claim::refused;
@@ -42,7 +43,7 @@ pub(super) fn events(tx: &Transaction<'_>, page: EventsAfter, limit: usize) -> V
 }
 
 pub(super) fn worker(tx: &Transaction<'_>, id: &WorkerId) -> Option<WorkerView> {
-    let worker = tx.state.workers.get(id)?.clone();
+    let worker = tx.state.workers.get(id).filter(|worker| worker.state != WorkerState::Deleted)?.clone();
     let active = tx.active_leases(id).map(|lease| lease.attempt).collect();
     let faults = tx.state.faults.get(id).cloned().unwrap_or_default();
     Some(WorkerView { session: tx.current(id).cloned(), worker, active, faults, now: tx.now })
@@ -50,8 +51,8 @@ pub(super) fn worker(tx: &Transaction<'_>, id: &WorkerId) -> Option<WorkerView> 
 
 pub(super) fn workers(tx: &Transaction<'_>, after: Option<&WorkerId>, limit: usize) -> Vec<WorkerView> {
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
-    let page = tx.state.workers.range::<WorkerId, _>((from, Bound::Unbounded)).take(limit);
-    page.filter_map(|(id, _)| worker(tx, id)).collect()
+    let page = tx.state.workers.range::<WorkerId, _>((from, Bound::Unbounded));
+    page.filter_map(|(id, _)| worker(tx, id)).take(limit).collect()
 }
 
 pub(super) fn run_facts(

@@ -67,7 +67,9 @@ fn spoke(tx: &mut Transaction<'_>, session: &Session) {
 
 pub(super) fn heartbeat(tx: &mut Transaction<'_>, call: &Heartbeat) -> Stored<Beaten, Refusal> {
     let current = tx.current(&call.session.worker);
-    let session = match session::beat(current, &call.session, call.version, call.said, tx.now) {
+    let trusted = tx.check_trusted(&call.session.worker);
+    let beat = trusted.and_then(|()| session::beat(current, &call.session, call.version, call.said, tx.now));
+    let session = match beat {
         Ok(session) => session,
         Err(refusal) => return Ok(Outcome::Refused(refusal)),
     };
@@ -99,7 +101,9 @@ pub(super) fn heartbeat(tx: &mut Transaction<'_>, call: &Heartbeat) -> Stored<Be
 }
 
 pub(super) fn drain(tx: &mut Transaction<'_>, call: &SessionStep) -> Outcome<SessionProjection, Refusal> {
-    match session::drain(tx.current(&call.session.worker), &call.session, call.version, tx.now) {
+    let trusted = tx.check_trusted(&call.session.worker);
+    let current = tx.current(&call.session.worker);
+    match trusted.and_then(|()| session::drain(current, &call.session, call.version, tx.now)) {
         Ok(session) => {
             spoke(tx, &session);
             Outcome::Applied(session.projection(tx.now.lease))
@@ -111,7 +115,8 @@ pub(super) fn drain(tx: &mut Transaction<'_>, call: &SessionStep) -> Outcome<Ses
 pub(super) fn offline(tx: &mut Transaction<'_>, call: &SessionStep) -> Outcome<SessionProjection, Refusal> {
     let worker: &WorkerId = &call.session.worker;
     let active = tx.active_leases(worker).count();
-    match session::offline(tx.current(worker), &call.session, call.version, active, tx.now) {
+    let trusted = tx.check_trusted(worker);
+    match trusted.and_then(|()| session::offline(tx.current(worker), &call.session, call.version, active, tx.now)) {
         Ok(session) => {
             let projection = session.projection(tx.now.lease);
             let before = tx.state.sessions.insert(session.id, session.clone());

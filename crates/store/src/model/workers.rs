@@ -2,7 +2,7 @@
 
 use leasehold_core::actor::Actor;
 use leasehold_core::id::WorkerId;
-use leasehold_core::worker::Worker;
+use leasehold_core::worker::{Worker, WorkerState};
 
 use super::{Transaction, queries};
 use crate::call::{DrainWorker, GrantTakeover};
@@ -39,7 +39,8 @@ fn changed(
     by: &By<'_>,
     decide: impl FnOnce(&Worker) -> Option<Worker>,
 ) -> Stored<WorkerView, Unmet> {
-    let Some(worker) = tx.state.workers.get(by.worker) else {
+    let known = tx.state.workers.get(by.worker).filter(|worker| worker.state != WorkerState::Deleted);
+    let Some(worker) = known else {
         return Ok(Outcome::Refused(Unmet::NotFound("worker")));
     };
     let Some(next) = decide(worker) else {

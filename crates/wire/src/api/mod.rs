@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod cancel;
+pub mod delete;
 pub mod drain;
 pub mod enrollment;
 pub mod event;

@@ -58,6 +58,8 @@ codes! {
     AlreadyEnded = "already_ended", 409, "The run has already ended";
     /// The run is lost: there is a question to close, not a process to stop.
     RunLost = "run_lost", 409, "Contact with the run was lost";
+    /// The worker still holds attempts.
+    WorkerHolds = "worker_holds", 409, "The worker still holds attempts";
     /// The run is not lost: there is no question to close.
     NotLost = "not_lost", 409, "There is no question to close";
     /// The named version is not the current one.

@@ -17,7 +17,7 @@ pub const RUN_EXPLANATION: &str = "/api/v1/runs/{run}/explanation";
 pub const RUN_LOG: &str = "/api/v1/runs/{run}/log";
 /// `GET`: the workers (`?limit=&after=`).
 pub const WORKERS: &str = "/api/v1/workers";
-/// `GET`: one worker.
+/// `GET`: one worker; `DELETE`: its identity ends.
 pub const WORKER: &str = "/api/v1/workers/{worker}";
 /// `POST`: the worker is given nothing new.
 pub const WORKER_DRAIN: &str = "/api/v1/workers/{worker}/drain";

@@ -1,5 +1,6 @@
 //! `leasehold worker`: one file per verb.
 
+mod delete;
 mod drain;
 mod enroll;
 mod get;
@@ -17,7 +18,8 @@ Examples:
   leasehold worker list
   leasehold worker get nas
   leasehold worker drain nas --reason 'new disk'
-  leasehold worker resume nas";
+  leasehold worker resume nas
+  leasehold worker delete nas";
 
 /// The verbs of workers.
 #[derive(Debug, Subcommand)]
@@ -31,6 +33,8 @@ pub(crate) enum Worker {
     Get(get::Get),
     /// Give a worker nothing new; what it runs goes on
     Drain(drain::Drain),
+    /// Delete a worker: its identity ends, for good
+    Delete(delete::Delete),
     /// Let one registration in that would be kept out: another live session, or a spent ticket
     GrantTakeover(grant_takeover::GrantTakeover),
     /// Let a drained worker take work again
@@ -44,6 +48,7 @@ impl Worker {
             Self::List(list) => list.execute().await,
             Self::Get(get) => get.execute().await,
             Self::Drain(drain) => drain.execute().await,
+            Self::Delete(delete) => delete.execute().await,
             Self::GrantTakeover(grant) => grant.execute().await,
             Self::Resume(resume) => resume.execute().await,
         }

@@ -3,18 +3,19 @@
 use leasehold_core::canonical::Value;
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::counter::SessionVersion;
+use leasehold_core::id::WorkerId;
 use leasehold_core::resolve::Verb;
 use leasehold_core::run::RunState;
 use leasehold_core::session::Said;
 use leasehold_core::time::{Clock as _, Millis};
 use leasehold_store::call::{
-    AcknowledgeRunning, AppendLog, AuditPage, CancelRun, DrainWorker, EventsAfter, GrantTakeover, Heartbeat, Release,
-    Renewal, ResolveRun, RunFilter, SessionStep,
+    AcknowledgeRunning, AppendLog, AuditPage, CancelRun, DeleteWorker, DrainWorker, EventsAfter, GrantTakeover,
+    Heartbeat, Release, Renewal, ResolveRun, RunFilter, SessionStep,
 };
 use leasehold_store::port::Store as _;
 use rusqlite::Connection;
 
-use super::super::plans;
+use super::super::{SqliteStore, plans};
 use super::{Fixture, exited, revision, running, step};
 
 /// Indexes that hold only what is waiting or alive: reading one from end to end is the work itself.
@@ -127,6 +128,14 @@ pub(super) async fn everything(fixture: &Fixture) {
     store.installation().await.unwrap();
     store.find_enrollment(end.body).await.unwrap();
     store.find_api_token(end.body).await.unwrap();
+    deletes(store, session.worker).await;
+}
+
+async fn deletes(store: &SqliteStore, worker: WorkerId) {
+    for destroyed in [false, true] {
+        let (actor, worker) = (leasehold_core::actor::Actor::System, worker.clone());
+        store.delete_worker(DeleteWorker { actor, worker, destroyed, limit: 64, why: None }).await.unwrap();
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
