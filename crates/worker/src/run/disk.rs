@@ -1,6 +1,7 @@
 //! One thread that makes things durable, in order, so that no fsync delays a heartbeat; and whether the disk has room for
 //! new work.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc;
 use std::thread::JoinHandle;
 
@@ -8,6 +9,7 @@ use leasehold_core::disk::{Space, is_low_for_offers};
 use leasehold_core::id::{AttemptId, OfferId};
 use tokio::sync::mpsc::Sender;
 
+use super::tasks::BROKE;
 use crate::attempt_dir::AttemptDir;
 use crate::engine::port::{Ask, Input, OpId};
 use crate::inbox::directory::Inbox;
@@ -38,7 +40,7 @@ impl Disk {
         let (writes, queue) = mpsc::channel::<(OpId, Write)>();
         let thread = std::thread::Builder::new().name("durable".to_owned()).spawn(move || {
             while let Ok((op, write)) = queue.recv() {
-                let result = carry_out(&state, &inbox, write);
+                let result = unbroken(|| carry_out(&state, &inbox, write));
                 // Nobody listens any more when the agent is leaving.
                 let _ = done.blocking_send(Input::Done { op, result });
             }
@@ -46,12 +48,13 @@ impl Disk {
         Ok(Self { writes: Some(writes), thread: Some(thread) })
     }
 
-    pub(super) fn write(&self, op: OpId, write: Write) {
-        if let Some(writes) = &self.writes {
-            // Fails only when the thread panicked; the engine then waits, and a restart finds what is on disk.
-            if writes.send((op, write)).is_err() {
-                tracing::error!("the writer is gone: nothing more is made durable; restart this worker");
-            }
+    /// Hands a write over. Without its thread the agent ends: a restart finds what is on disk, a wait would find nothing.
+    pub(super) fn write(&self, op: OpId, write: Write) -> std::io::Result<()> {
+        let handed_over = self.writes.as_ref().is_some_and(|writes| writes.send((op, write)).is_ok());
+        if handed_over {
+            Ok(())
+        } else {
+            Err(std::io::Error::other("nothing more is made durable: the writer is gone"))
         }
     }
 }
@@ -60,6 +63,7 @@ impl Drop for Disk {
     fn drop(&mut self) {
         self.writes = None;
         if let Some(thread) = self.thread.take() {
+            // A panic of it was said when it came.
             let _ = thread.join();
         }
     }
@@ -82,6 +86,14 @@ impl Lowness {
     }
 }
 
+/// A write that panics is as unsure as one that failed, and is said: the engine waits for it, and others come after it.
+fn unbroken(write: impl FnOnce() -> Result<(), String>) -> Result<(), String> {
+    catch_unwind(AssertUnwindSafe(write)).unwrap_or_else(|_| {
+        tracing::error!("a defect of this program, please report it: a write broke");
+        Err(BROKE.to_owned())
+    })
+}
+
 fn carry_out(state: &StateDir, inbox: &Inbox, write: Write) -> Result<(), String> {
     match write {
         Write::Record(record) => inbox.write(&record).map_err(|error| error.to_string()),
@@ -91,5 +103,16 @@ fn carry_out(state: &StateDir, inbox: &Inbox, write: Write) -> Result<(), String
         Write::CreateDirectory(attempt) => {
             AttemptDir::create(state.attempts(), attempt).map(drop).map_err(|error| error.to_string())
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_write_that_panics_is_unsure_and_not_the_last_one() {
+        assert_eq!(unbroken(|| panic!("a write that breaks")), Err(BROKE.to_owned()));
+        assert_eq!(unbroken(|| Ok(())), Ok(()));
     }
 }

@@ -81,6 +81,7 @@ async fn follow(notify: AsyncFd<OwnedFd>, mut wanted: mpsc::Receiver<(OfferId, P
 
 async fn tell(grown: &mpsc::Sender<Input>, offer: OfferId, path: &PathBuf) {
     if let Ok(metadata) = std::fs::metadata(path) {
+        // Nobody ships it any more where the agent leaves; the next start asks the file.
         let _ = grown.send(Input::LogGrew { offer, length: metadata.len() }).await;
     }
 }

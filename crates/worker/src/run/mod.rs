@@ -12,6 +12,7 @@ mod questions;
 mod readiness;
 mod service_manager;
 mod signals;
+mod tasks;
 mod timer;
 pub(crate) mod users;
 
@@ -20,20 +21,22 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
-use leasehold_core::attempt::StopReason;
+use leasehold_core::attempt::{EvidenceKind, StopReason};
 use leasehold_core::id::{AttemptId, OfferId};
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::time::{Clock, Entropy, Millis};
 use rustix::process::{DumpableBehavior, WaitOptions, set_dumpable_behavior, wait};
 use tokio::io::unix::AsyncFd;
 use tokio::sync::mpsc;
-use tokio::task::{AbortHandle, JoinSet};
+use tokio::task::AbortHandle;
 
 use crate::attempt_dir::{AttemptDir, LOG};
 use crate::client::Client;
 use crate::config::Config as WorkerConfig;
 use crate::engine::Engine;
-use crate::engine::port::{Answer, Call, Effect, Exit, Input, Level, Moment, OpId, Outcome, Report, Signal};
+use crate::engine::port::{
+    Answer, Call, Effect, Exit, Input, LaunchAnswer, Level, Moment, OpId, Outcome, Report, Signal,
+};
 use crate::launcher::environment::UserEnvironment;
 use crate::launcher::spawn::LauncherProgram;
 use crate::launcher::{ControlConnection, LauncherState};
@@ -49,6 +52,7 @@ use questions::{Asked, Followers};
 use readiness::register;
 use service_manager::ServiceManager;
 use signals::{Signals, Unheeded};
+use tasks::{BROKE, Tasks};
 use timer::Timer;
 
 /// Inputs that wait for the engine at most.
@@ -114,7 +118,7 @@ struct Driver {
     logs: LogWatch,
     calls: HashMap<OpId, AbortHandle>,
     controls: HashMap<AttemptId, Arc<AsyncFd<ControlConnection>>>,
-    tasks: JoinSet<()>,
+    tasks: Tasks,
     faults: Faults,
 }
 
@@ -138,7 +142,7 @@ async fn drive(
         inputs,
         calls: HashMap::new(),
         controls: HashMap::new(),
-        tasks: JoinSet::new(),
+        tasks: Tasks::default(),
         faults,
     };
     // Nobody can ask then; the jobs do not care.
@@ -148,7 +152,10 @@ async fn drive(
     });
     let mut followers = Followers::default();
     let client = Arc::clone(&driver.client);
-    driver.tasks.spawn(async move { client.close_idle_bulk().await });
+    driver.tasks.spawn(Vec::new(), async move {
+        client.close_idle_bulk().await;
+        None
+    });
     let (mut input, mut lowness) = (Input::Start, Lowness::default());
     loop {
         if matches!(input, Input::Signal(Signal::Terminate)) {
@@ -174,19 +181,19 @@ async fn drive(
         manager.ready();
         manager.status(engine.summary());
         followers.tell(engine.open(), || driver.status(&engine));
-        // Finished tasks are forgotten; there is nothing to learn from them.
-        while driver.tasks.try_join_next().is_some() {}
         input = loop {
             tokio::select! {
                 biased;
                 signal = signals.next() => break Input::Signal(signal),
                 () = manager.feed() => {}
                 Some(asked) = asked.recv() => match asked {
+                    // Whoever asked may have gone.
                     Asked::Status(answer) => _ = answer.send(driver.status(&engine)),
                     Asked::DrainedHere(drain, answer) => {
                         // Until the next step nothing else is asked: the answer says what then holds.
                         let mut agent = driver.status(&engine);
                         agent.drained_here = drain;
+                        // It holds, whether or not anybody waits to hear so.
                         let _ = answer.send(agent);
                         break Input::DrainedHere(drain);
                     }
@@ -196,7 +203,9 @@ async fn drive(
                     fired?;
                     break Input::Timer;
                 }
+                // Before the tasks' last words: a hang-up comes after what the launcher said.
                 Some(input) = queue.recv() => break input,
+                input = driver.tasks.next() => break input,
             }
         };
     }
@@ -216,29 +225,32 @@ impl Driver {
                     call.abort();
                 }
             }
-            Effect::WriteRecord { op, record } => self.disk.write(op, Write::Record(record)),
-            Effect::RemoveRecord { op, offer } => self.disk.write(op, Write::RemoveRecord(offer)),
-            Effect::WriteSession { op, file } => self.disk.write(op, Write::Session(file)),
-            Effect::WriteAsks { op, asks } => self.disk.write(op, Write::Asks(asks)),
-            Effect::CreateDirectory { op, attempt } => self.disk.write(op, Write::CreateDirectory(attempt)),
+            Effect::WriteRecord { op, record } => self.disk.write(op, Write::Record(record))?,
+            Effect::RemoveRecord { op, offer } => self.disk.write(op, Write::RemoveRecord(offer))?,
+            Effect::WriteSession { op, file } => self.disk.write(op, Write::Session(file))?,
+            Effect::WriteAsks { op, asks } => self.disk.write(op, Write::Asks(asks))?,
+            Effect::CreateDirectory { op, attempt } => self.disk.write(op, Write::CreateDirectory(attempt))?,
             Effect::RemoveDirectory { op, attempt } => {
                 self.controls.remove(&attempt);
                 let (state, surroundings) = (Arc::clone(&self.state), Arc::clone(&self.surroundings));
-                self.blocking(move || {
+                let owed = Input::Done { op, result: Err(BROKE.to_owned()) };
+                self.tasks.blocking(owed, move || {
                     let result = launchers::remove(&surroundings, state.attempts(), attempt);
                     Input::Done { op, result }
                 });
             }
             Effect::Launch { op, launch } => {
                 let (state, surroundings) = (Arc::clone(&self.state), Arc::clone(&self.surroundings));
-                self.blocking(move || {
+                let owed = Input::Launched { op, answer: LaunchAnswer::Unknown(BROKE.to_owned()) };
+                self.tasks.blocking(owed, move || {
                     let answer = launchers::launch(&surroundings, state.attempts(), &launch);
                     Input::Launched { op, answer }
                 });
             }
             Effect::Observe { op, attempt, tombstone } => {
                 let (state, surroundings) = (Arc::clone(&self.state), Arc::clone(&self.surroundings));
-                self.blocking(move || {
+                let owed = Input::Observed { op, found: Err(BROKE.to_owned()) };
+                self.tasks.blocking(owed, move || {
                     let found = launchers::look(state.attempts(), attempt, &surroundings.boot, tombstone);
                     Input::Observed { op, found: found.map(Box::new) }
                 });
@@ -247,7 +259,8 @@ impl Driver {
             Effect::StopRemains { op, attempt } => {
                 let (state, surroundings) = (Arc::clone(&self.state), Arc::clone(&self.surroundings));
                 let clock = self.clock;
-                self.blocking(move || {
+                let owed = Input::Remains { op, evidence: EvidenceKind::LauncherKilledMayLive };
+                self.tasks.blocking(owed, move || {
                     let evidence = launchers::stop_remains(state.attempts(), attempt, &surroundings.boot, clock);
                     Input::Remains { op, evidence }
                 });
@@ -284,19 +297,11 @@ impl Driver {
         Agent { pid: std::process::id(), faults: self.faults.list(), ..engine.status(self.clock.boot()) }
     }
 
-    fn blocking(&mut self, work: impl FnOnce() -> Input + Send + 'static) {
-        let inputs = self.inputs.clone();
-        self.tasks.spawn(async move {
-            if let Ok(input) = tokio::task::spawn_blocking(work).await {
-                let _ = inputs.send(input).await;
-            }
-        });
-    }
-
     fn call(&mut self, op: OpId, call: Call, timeout: Millis) {
-        let (client, inputs) = (Arc::clone(&self.client), self.inputs.clone());
-        let state = Arc::clone(&self.state);
-        let task = self.tasks.spawn(async move {
+        let (client, state) = (Arc::clone(&self.client), Arc::clone(&self.state));
+        let broke = Outcome::Unknown(BROKE.to_owned());
+        let owed = Input::Answer { op, outcome: broke, directives: Vec::new() };
+        let task = self.tasks.spawn(vec![owed], async move {
             let (outcome, directives) = match &call {
                 Call::Log { lease, offset, most, .. } => {
                     let (attempt, offset, most) = (lease.attempt, *offset, *most);
@@ -314,7 +319,7 @@ impl Driver {
                 }
                 call => client.call(call, Bytes::new(), timeout).await,
             };
-            let _ = inputs.send(Input::Answer { op, outcome, directives }).await;
+            Some(Input::Answer { op, outcome, directives })
         });
         self.calls.insert(op, task);
     }
@@ -327,16 +332,19 @@ impl Driver {
             .and_then(|(connection, log)| Some((Arc::new(register(connection).ok()?), log)));
         let (inputs, watch) = (self.inputs.clone(), self.logs.handle());
         let Some((control, log)) = connected else {
-            self.tasks.spawn(async move {
-                let _ = inputs.send(Input::Attached { op, attached: false }).await;
-            });
+            let refused = Input::Attached { op, attached: false };
+            self.tasks.spawn(Vec::new(), async { Some(refused) });
             return;
         };
         self.controls.insert(attempt, Arc::clone(&control));
-        self.tasks.spawn(async move {
+        let owed = vec![Input::Attached { op, attached: false }, Input::HungUp { offer }];
+        self.tasks.spawn(owed, async move {
+            // Through the queue, as what the launcher says: in this order. It fails only where the agent leaves.
             let _ = inputs.send(Input::Attached { op, attached: true }).await;
+            // Without the watch the log is shipped when the job has ended.
             let _ = watch.send((offer, log)).await;
             listen(&control, offer, &inputs).await;
+            Some(Input::HungUp { offer })
         });
     }
 
@@ -348,7 +356,8 @@ impl Driver {
     }
 }
 
-/// Hears a launcher until it hangs up.
+/// Hears a launcher until it hangs up. Where the agent leaves nobody hears it: its words then stand on disk, or are said
+/// again to the next start.
 async fn listen(control: &AsyncFd<ControlConnection>, offer: OfferId, inputs: &mpsc::Sender<Input>) {
     loop {
         let Ok(mut ready) = control.readable().await else { break };
@@ -364,7 +373,6 @@ async fn listen(control: &AsyncFd<ControlConnection>, offer: OfferId, inputs: &m
             Ok(Ok(None) | Err(_)) => break,
         }
     }
-    let _ = inputs.send(Input::HungUp { offer }).await;
 }
 
 fn say(report: &Report) {

@@ -116,6 +116,7 @@ async fn serve(mut stream: UnixStream, state: &Arc<StateDir>, ask: &mpsc::Sender
     match question {
         Question::Status => {
             let (answer, answered) = oneshot::channel();
+            // Where the agent leaves, the answer is dropped with the question, and the peer is told so.
             let _ = ask.send(Asked::Status(answer)).await;
             tell(&mut writing, answered.await).await
         }
@@ -128,11 +129,13 @@ async fn serve(mut stream: UnixStream, state: &Arc<StateDir>, ask: &mpsc::Sender
                 return say(&mut writing, &Answer::Error(format!("it cannot be remembered: {error}"))).await;
             }
             let (answer, answered) = oneshot::channel();
+            // Durable already: an agent that leaves says so, and its next start obeys.
             let _ = ask.send(Asked::DrainedHere(on, answer)).await;
             tell(&mut writing, answered.await).await
         }
         Question::Follow => {
             let (change, mut changes) = mpsc::channel(PEERS);
+            // Where the agent leaves, the changes end at once.
             let _ = ask.send(Asked::Follow(change)).await;
             while let Some(agent) = changes.recv().await {
                 say(&mut writing, &Answer::Agent(Box::new(agent))).await?;
