@@ -230,11 +230,10 @@ pub(crate) fn reach(step: Step, side: Side) -> io::Result<()> {
 
 impl Armed {
     fn reach(&self, step: Step, side: Side) -> io::Result<()> {
-        for (fault, passed) in &self.faults {
-            if fault.point.step != step || fault.point.side != side {
-                continue;
-            }
-            let pass = passed.fetch_add(1, Ordering::Relaxed).saturating_add(1);
+        let here = self.faults.iter().filter(|(fault, _)| fault.point.step == step && fault.point.side == side);
+        // All of them count this pass, before the first that strikes ends it.
+        let passes = here.map(|(fault, passed)| (fault, passed.fetch_add(1, Ordering::Relaxed).saturating_add(1)));
+        for (fault, pass) in passes.collect::<Vec<_>>() {
             if pass >= fault.passes.0 && pass <= fault.passes.1 {
                 self.note(fault, pass);
                 take_effect(fault.effect)?;
@@ -352,6 +351,19 @@ mod tests {
         assert!(armed.reach(step, Side::After).is_ok());
         let text = std::fs::read_to_string(struck).unwrap();
         assert_eq!(text, "record.link.before:erofs@2\nrecord.link.before:erofs@3\n");
+    }
+
+    #[test]
+    fn two_faults_at_one_point_count_the_same_passes() {
+        let faults = ["record.link.before:erofs@1", "record.link.before:enospc@2"].map(|text| text.parse().unwrap());
+        let armed = Armed {
+            faults: faults.into_iter().map(|fault| (fault, AtomicU32::new(0))).collect(),
+            for_launcher: Mutex::new(None),
+            struck: None,
+        };
+        let step = steps::step_of_file("record", "link");
+        let met: Vec<_> = (0..3).map(|_| armed.reach(step, Side::Before).map_err(|error| error.kind())).collect();
+        assert_eq!(met, [Err(io::ErrorKind::ReadOnlyFilesystem), Err(io::ErrorKind::StorageFull), Ok(())]);
     }
 
     #[test]
