@@ -133,6 +133,11 @@ fn variable(name: &str) -> Option<OsString> {
     std::env::var_os(name)
 }
 
+/// All that this process was given.
+fn environment() -> impl Iterator<Item = (OsString, OsString)> {
+    std::env::vars_os()
+}
+
 fn text_variable(name: &str) -> Option<String> {
     variable(name).map(|text| text.to_string_lossy().into_owned()).filter(|text| !text.is_empty())
 }

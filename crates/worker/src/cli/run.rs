@@ -7,12 +7,13 @@ use std::process::ExitCode;
 use lexopt::{Arg, Parser, ValueExt};
 use tracing::level_filters::LevelFilter;
 
-use super::{Asked, Usage, configured, fail, log, text_variable};
+use super::{Asked, Usage, configured, environment, fail, log, text_variable};
 use crate::config::Flags;
+use crate::detect::Runtimes;
 use crate::launcher::environment::{DEFAULT_PATH, UserEnvironment};
 use crate::launcher::spawn::LauncherProgram;
 use crate::machine::{MachineClock, MachineEntropy};
-use crate::run::{Options, run as run_worker};
+use crate::run::{Ended, Options, run as run_worker};
 use crate::start;
 
 pub(super) const HELP: &str = "\
@@ -76,6 +77,7 @@ pub(super) fn asked(mut parser: Parser, prefix: &[&str]) -> Result<Asked, Usage>
         take_over,
         user: user_environment(),
         watchdog: sd_notify::watchdog_enabled(),
+        runtimes: text_variable(start::RUNTIMES).and_then(|text| Runtimes::from_text(&text)),
         launcher: LauncherProgram { arguments: before.chain(program.arguments).collect(), ..program },
     })))
 }
@@ -101,9 +103,9 @@ pub(super) fn execute(options: &Options, arguments: &[OsString], prefix: &[&str]
     log(&options.config);
     let program = own_file();
     match run_worker(options, &MachineClock, MachineEntropy) {
-        Ok(exit) => match exit.code() {
+        Ok(Ended { exit, runtimes }) => match exit.code() {
             Some(code) => ExitCode::from(code),
-            None => start_over(program.as_deref(), arguments, prefix),
+            None => start_over(program.as_deref(), arguments, prefix, runtimes.as_ref()),
         },
         Err(error) => fail(&error, error.code()),
     }
@@ -118,13 +120,20 @@ fn own_file() -> Option<PathBuf> {
 }
 
 /// The start path again, by the same process, so that the launchers stay its children: with the binary that stands on
-/// disk now or, where that cannot be executed, with the one that runs.
-fn start_over(program: Option<&Path>, arguments: &[OsString], prefix: &[&str]) -> ExitCode {
+/// disk now or, where that cannot be executed, with the one that runs; and with what need not be looked for again.
+fn start_over(
+    program: Option<&Path>,
+    arguments: &[OsString],
+    prefix: &[&str],
+    runtimes: Option<&Runtimes>,
+) -> ExitCode {
+    let found = runtimes.and_then(Runtimes::to_text).map(|text| (start::RUNTIMES.into(), text.into()));
+    let environment: Vec<_> = environment().filter(|(name, _)| name != start::RUNTIMES).chain(found).collect();
     let line: Vec<&OsStr> = prefix.iter().map(OsStr::new).chain(arguments.iter().map(OsString::as_os_str)).collect();
     if let Some(program) = program {
-        let error = start::exec(program, &line);
+        let error = start::exec(program, &line, &environment);
         tracing::error!("{} cannot be executed, the binary that runs goes on: {error}", program.display());
     }
-    let error = start::exec(Path::new("/proc/self/exe"), &line);
+    let error = start::exec(Path::new("/proc/self/exe"), &line, &environment);
     fail(&format!("cannot start over: {error}"), 1)
 }

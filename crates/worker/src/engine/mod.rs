@@ -370,7 +370,7 @@ impl Engine {
     /// A new session. A draining agent takes it in this very process: a new one would not know that it is to leave.
     fn start_over(&mut self) {
         if !self.shutdown.is_draining() {
-            return self.exit(Exit::StartOver);
+            return self.exit(Exit::Expired);
         }
         let calls = |owner: &Owner| matches!(owner, Owner::Beat | Owner::Pull | Owner::Release(_) | Owner::Log(_));
         self.owners.retain(|_, owner| !calls(owner));

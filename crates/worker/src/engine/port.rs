@@ -591,8 +591,11 @@ pub struct Report {
 pub enum Exit {
     /// In an orderly way.
     Done,
-    /// To begin again by the start path, with the launchers untouched.
+    /// To begin again by the start path, with the launchers untouched: to look at the machine again.
     StartOver,
+    /// The same because the session's lease has ended: as long as no new one beats, no lease here is renewed, so the
+    /// machine is taken to be what it was.
+    Expired,
     /// Another session took its place: never register again by itself.
     Fenced,
     /// The worker's identity was revoked.
@@ -608,11 +611,16 @@ pub enum Exit {
 }
 
 impl Exit {
-    /// The exit code of the process; none for a start over.
+    /// Whether this very process takes the start path again.
+    pub const fn begins_again(self) -> bool {
+        matches!(self, Self::StartOver | Self::Expired)
+    }
+
+    /// The exit code of the process; none where it begins again.
     pub const fn code(self) -> Option<u8> {
         match self {
             Self::Done => Some(0),
-            Self::StartOver => None,
+            Self::StartOver | Self::Expired => None,
             Self::Error => Some(1),
             Self::Fenced => Some(20),
             Self::Revoked => Some(21),

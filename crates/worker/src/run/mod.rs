@@ -33,6 +33,7 @@ use tokio::task::AbortHandle;
 use crate::attempt_dir::{AttemptDir, LOG};
 use crate::client::Client;
 use crate::config::Config as WorkerConfig;
+use crate::detect::Runtimes;
 use crate::engine::Engine;
 use crate::engine::port::{
     Answer, Call, Effect, Exit, Input, LaunchAnswer, Level, Moment, OpId, Outcome, Report, Signal,
@@ -73,12 +74,23 @@ pub struct Options {
     pub take_over: bool,
     /// How a launcher is started.
     pub launcher: LauncherProgram,
+    /// What the image before this one found here, where nobody asked to look again.
+    pub runtimes: Option<Runtimes>,
     /// How long the service manager waits for a sign of life, where it does.
     pub watchdog: Option<Duration>,
 }
 
+/// How a worker ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Why.
+    pub exit: Exit,
+    /// What the next image of this process need not look for again.
+    pub runtimes: Option<Runtimes>,
+}
+
 /// Runs a worker until it is done. The caller has no other threads or children.
-pub fn run(options: &Options, clock: &'static dyn Clock, entropy: impl Entropy + 'static) -> Result<Exit, RunError> {
+pub fn run(options: &Options, clock: &'static dyn Clock, entropy: impl Entropy + 'static) -> Result<Ended, RunError> {
     // Secrets of jobs pass through this memory: no core file, and no look at it by another process of this user.
     set_dumpable_behavior(DumpableBehavior::NotDumpable).map_err(std::io::Error::from)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().max_blocking_threads(THREADS).build()?;
@@ -88,23 +100,24 @@ pub fn run(options: &Options, clock: &'static dyn Clock, entropy: impl Entropy +
         Signals::listen()?
     };
     let start = prepare(options, clock, entropy)?;
+    let runtimes = start.runtimes.clone();
     let (exit, unheeded) = runtime.block_on(async {
         let mut manager = ServiceManager::new(options.watchdog);
         let exit = drive(start, &mut signals, &mut manager, options.config.drain_timeout, clock).await?;
-        if exit != Exit::StartOver {
+        if !exit.begins_again() {
             return Ok((exit, Unheeded::default()));
         }
         service_manager::starting_over();
         Ok::<_, RunError>((exit, signals.hold().await?))
     })?;
     // A launcher's answer that is still awaited is found out by the next start.
-    if exit == Exit::StartOver {
+    if exit.begins_again() {
         runtime.shutdown_timeout(THREADS_END);
     } else {
         runtime.shutdown_background();
     }
     unheeded.send_again();
-    Ok(exit)
+    Ok(Ended { exit, runtimes: (exit == Exit::Expired).then_some(runtimes) })
 }
 
 struct Driver {
@@ -129,7 +142,7 @@ async fn drive(
     drain: Millis,
     clock: &'static dyn Clock,
 ) -> Result<Exit, RunError> {
-    let Start { state, inbox, client, mut engine, surroundings, faults, _twin } = start;
+    let Start { state, inbox, client, mut engine, surroundings, faults, runtimes: _, _twin } = start;
     let (inputs, mut queue) = mpsc::channel(QUEUE);
     let mut driver = Driver {
         disk: Disk::start(Arc::clone(&state), inbox, inputs.clone())?,

@@ -16,7 +16,7 @@ use super::launchers::Surroundings;
 use crate::cgroup::{Home, HomeError, Machine as CgroupMachine};
 use crate::client::{self, Client};
 use crate::config::Config as WorkerConfig;
-use crate::detect;
+use crate::detect::{self, Runtimes};
 use crate::durable::DurableError;
 use crate::engine::{Config, Engine, Recovered};
 use crate::fault::around;
@@ -109,6 +109,7 @@ pub(super) struct Start {
     pub(super) engine: Engine,
     pub(super) surroundings: Arc<Surroundings>,
     pub(super) faults: Faults,
+    pub(super) runtimes: Runtimes,
     pub(super) _twin: OwnedFd,
 }
 
@@ -174,10 +175,13 @@ pub(super) fn prepare(
     let groups = home.as_ref().map(|home| home.features().clone()).unwrap_or_default();
     // Where nothing is searched, no runtime is found, and none is asked.
     let searched = if options.config.detect_runtimes { options.user.path.as_str() } else { "" };
-    let capabilities =
-        detect::detect(searched, &path, groups, options.config.labels.clone(), clock).map_err(|errors| {
-            RunError::Capabilities(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
-        })?;
+    let runtimes = match options.runtimes.as_ref().filter(|runtimes| runtimes.is_of(searched)) {
+        Some(runtimes) => runtimes.clone(),
+        None => Runtimes::here(searched, clock),
+    };
+    let capabilities = detect::detect(&runtimes, &path, groups, options.config.labels.clone()).map_err(|errors| {
+        RunError::Capabilities(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
+    })?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(256));
     let config = Config {
         worker: identity.worker.clone(),
@@ -207,6 +211,7 @@ pub(super) fn prepare(
             home,
         }),
         faults,
+        runtimes,
         _twin: twin,
     })
 }

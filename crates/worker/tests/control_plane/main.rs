@@ -5,3 +5,4 @@ mod calls;
 mod exit_codes;
 mod join;
 mod server;
+mod start_over;

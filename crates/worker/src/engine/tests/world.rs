@@ -597,7 +597,7 @@ impl World {
                 self.exits.push(exit);
                 self.engine = None;
                 self.life += 1;
-                if exit == Exit::StartOver {
+                if exit.begins_again() {
                     self.at(5, Event::Start);
                 }
             }
