@@ -7,10 +7,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::history::{Attempt, Event, Log, Outcome, Run};
-use super::jobs::Stream;
+use super::jobs::{Stream, Verb};
 
 /// How long a control plane may take to answer before the question is asked again.
 const PATIENCE: Duration = Duration::from_secs(5);
@@ -87,11 +87,28 @@ impl Api {
     /// Cancels a run: whether the wish was taken. A run that has ended, or is lost, refuses it.
     pub(crate) fn cancel(&self, run: &str) -> Result<bool> {
         let (status, answer) = self.request("POST", &format!("/api/v1/runs/{run}/cancel"), None, b"{}")?;
-        match status {
-            200..300 => Ok(true),
-            409 => Ok(false),
-            _ => bail!("{status}: {}", String::from_utf8_lossy(&answer)),
-        }
+        taken(status, &answer)
+    }
+
+    /// Says a word on a lost attempt: whether it was taken. One that comes second is refused.
+    pub(crate) fn resolve(&self, run: &str, attempt: u64, verb: Verb) -> Result<bool> {
+        let body = json!({ "verb": verb.name(), "attempt": attempt, "why": "chaos" }).to_string();
+        let (status, answer) = self.request("POST", &format!("/api/v1/runs/{run}/resolve"), None, body.as_bytes())?;
+        taken(status, &answer)
+    }
+
+    /// `drain` or `resume`: whether the wish stands, also from before.
+    pub(crate) fn ask_worker(&self, worker: &str, verb: &str) -> Result<()> {
+        let (status, answer) = self.request("POST", &format!("/api/v1/workers/{worker}/{verb}"), None, b"{}")?;
+        ensure!(status == 200, "{status}: {}", String::from_utf8_lossy(&answer));
+        Ok(())
+    }
+
+    /// Deletes a worker: whether it is gone. One that holds something stays, unless its machine is `destroyed`.
+    pub(crate) fn delete_worker(&self, worker: &str, destroyed: bool) -> Result<bool> {
+        let body = json!({ "destroyed": destroyed, "why": "chaos" }).to_string();
+        let (status, answer) = self.request("DELETE", &format!("/api/v1/workers/{worker}"), None, body.as_bytes())?;
+        taken(status, &answer)
     }
 
     /// Everything there is to show of a run.
@@ -124,13 +141,24 @@ impl Api {
             worker: said["worker"].as_str().map(str::to_owned),
             outcome: outcome(&said["outcome"]),
             resolution: text(&said["resolution"]),
+            word: said["word"]["verb"].as_str().map(str::to_owned),
+            evidence: said["evidence"].as_array().into_iter().flatten().map(text).collect(),
             may_live: said["may_live"] == true,
+            is_left: said["cancel_incomplete"].is_object(),
             log: Log {
                 state: text(&said["log"]["state"]),
                 stdout: read(Stream::Stdout)?,
                 stderr: read(Stream::Stderr)?,
             },
         })
+    }
+}
+
+fn taken(status: u16, answer: &[u8]) -> Result<bool> {
+    match status {
+        200..300 => Ok(true),
+        409 => Ok(false),
+        _ => bail!("{status}: {}", String::from_utf8_lossy(answer)),
     }
 }
 

@@ -1,16 +1,22 @@
 //! Compares what the jobs wrote down with what the product says: every invariant of the design's proof that can be seen
 //! from outside. Pure: a history in, its violations out; each check has a test with a history that it must refuse.
 //!
-//! Invariant 8 (one cron fire, one run) has no triggers to be checked on yet.
+//! [`JUDGED`] says of each of the twelve what is seen here, and what is not and why.
 
+mod evidence;
+mod judged;
+mod person;
 mod truth;
 
 use std::collections::BTreeMap;
 use std::fmt;
 
-use super::fault::Fault;
-use super::history::{History, Life, Run, Submitted};
+use super::fault::{Fault, worker_name};
+use super::history::{Attempt, History, Life, Run, Submitted};
 use super::jobs::{GRACE, OnLost, Stream, output};
+use evidence::unfounded;
+pub(crate) use judged::JUDGED;
+use person::{retried, started_while_drained, unheard};
 use truth::{unjustified, unlike_its_outcome, untrue};
 
 /// A broken invariant.
@@ -33,6 +39,8 @@ impl fmt::Display for Violation {
     }
 }
 
+/// By then after its end, a log is shipped if its machine is there, in milliseconds.
+const SHIPPED: u64 = 60_000;
 /// After a stop and its grace, everything is gone within this, in milliseconds.
 const GONE: u64 = 2_000;
 
@@ -54,9 +62,15 @@ pub(crate) fn violations(history: &History) -> Vec<Violation> {
             found.logs(run, submitted, &lives);
             found.story_is_one(run);
             found.cancel_before_start(run, &lives);
+            for sentence in unheard(run, submitted) {
+                found.add(3, Some(&run.id), sentence);
+            }
         }
     }
     found.slots(&lives);
+    for (run, sentence) in started_while_drained(history) {
+        found.add(11, Some(&run), sentence);
+    }
     found.copies();
     for leak in &history.leaks {
         found.add(7, None, leak.clone());
@@ -126,9 +140,10 @@ impl Found<'_> {
     /// The exception that this run's faults can cause: contact was lost, the task is safe to repeat, the launcher was
     /// killed and what it had started survived.
     fn descendants_may_survive(&self, run: &str, attempt: u64) -> bool {
-        let safe = self.history.submitted.get(run).is_some_and(|submitted| submitted.job.on_lost == OnLost::Retry);
+        let submitted = self.history.submitted.get(run);
         let said = self.history.run(run).and_then(|run| run.attempts.iter().find(|said| said.number == attempt));
-        said.is_some_and(|said| safe && said.state == "lost" && self.launcher_was_hit(&said.id))
+        let safe = |said| submitted.is_some_and(|of| of.job.on_lost == OnLost::Retry || retried(of, said));
+        said.is_some_and(|said| safe(said) && said.state == "lost" && self.launcher_was_hit(&said.id))
     }
 
     fn launcher_was_hit(&self, attempt: &str) -> bool {
@@ -200,7 +215,8 @@ impl Found<'_> {
     fn truth(&mut self, run: &Run, submitted: &Submitted, lives: &Lives<'_>) {
         for attempt in &run.attempts {
             let life = lives.get(&(run.id.as_str(), attempt.number));
-            if let Some(sentence) = untrue(self.history, attempt, life, submitted) {
+            let untrue = untrue(self.history, attempt, life, submitted);
+            for sentence in untrue.into_iter().chain(unfounded(self.history, run, attempt)) {
                 self.add(4, Some(&run.id), format!("attempt {}: {sentence}", attempt.number));
             }
         }
@@ -215,7 +231,8 @@ impl Found<'_> {
         }
         // Whoever did not say that a second start is safe gets none after a first.
         let started = lives.keys().filter(|(of, _)| *of == run.id).count();
-        if submitted.job.on_lost != OnLost::Retry && started > 1 {
+        let asked = run.attempts.iter().filter(|attempt| retried(submitted, attempt)).count();
+        if submitted.job.on_lost != OnLost::Retry && started > 1 + asked {
             self.add(
                 2,
                 Some(&run.id),
@@ -246,11 +263,13 @@ impl Found<'_> {
         for attempt in &run.attempts {
             let life = lives.get(&(run.id.as_str(), attempt.number));
             let printed = life.map_or(0, |life| life.printed);
-            let ended_itself = attempt.outcome.as_ref().is_some_and(|outcome| outcome.kind == "exited");
+            let went = self.went_with_its_machine(attempt, life);
+            let ended_itself = attempt.outcome.as_ref().is_some_and(|outcome| outcome.kind == "exited") && !went;
             let said_how = attempt.outcome.as_ref().is_some_and(|outcome| outcome.kind != "lost");
             match attempt.log.state.as_str() {
                 "complete" => {}
                 "incomplete" if !said_how => {}
+                "partial" | "incomplete" if went => {}
                 other => {
                     let text = format!("the log of attempt {} is {other} after {:?}", attempt.number, attempt.outcome);
                     self.add(5, Some(&run.id), text);
@@ -274,6 +293,16 @@ impl Found<'_> {
                 }
             }
         }
+    }
+
+    /// Whether the machine went away, for good, before it can have shipped the rest of an attempt's log.
+    fn went_with_its_machine(&self, attempt: &Attempt, life: Option<&Life>) -> bool {
+        self.history.faults.iter().any(|happened| {
+            matches!(happened.fault, Fault::Destroy(_) | Fault::Retire(_))
+                && !happened.missed
+                && happened.fault.worker().map(worker_name) == attempt.worker
+                && life.is_some_and(|life| life.main.from <= happened.until && happened.at <= life.main.to + SHIPPED)
+        })
     }
 
     /// 6: nobody changes what has ended. The order of events is the order of the product's transactions.

@@ -47,6 +47,13 @@ pub(crate) enum Fault {
     RestartControl,
     /// The control plane's wall clock jumps by so many seconds.
     ControlClock(i64),
+    /// A person drains the worker, and resumes it at the end.
+    Drain(Worker),
+    /// A person drains the worker and deletes it once it holds nothing; the machine is enrolled anew at the end. Who still
+    /// waits then changes their mind.
+    Retire(Worker),
+    /// The machine is gone with everything on it, and a person says so; a new one of the same name is enrolled at the end.
+    Destroy(Worker),
 }
 
 /// What one fault at a time may hold.
@@ -58,6 +65,8 @@ pub(crate) enum Part {
     Clock(Worker),
     Control,
     ControlClock,
+    /// What a person does with a worker.
+    Person(Worker),
 }
 
 /// What is never drawn, and why no promise is made for it. (Design, *What may fail*; `proof.md`, invariant 2.)
@@ -71,6 +80,10 @@ pub(crate) const EXCLUDED: &[(&str, &str)] = &[
     (
         "power cuts that lose what was not synced",
         "a boot here keeps the page cache; lost writes belong to the simulated disk",
+    ),
+    (
+        "a machine that is declared destroyed and lives",
+        "the person's word is what counts: whoever gives it has seen to it that nothing runs there",
     ),
     ("a second copy of a worker's state", "its own tests hold it; here every refusal as a copy is a violation"),
 ];
@@ -96,6 +109,9 @@ impl Fault {
             Self::FreezeControl => "freeze control plane",
             Self::RestartControl => "restart control plane",
             Self::ControlClock(_) => "jump control plane's wall clock",
+            Self::Drain(_) => "drain and resume worker, a person",
+            Self::Retire(_) => "drain and delete worker, a person",
+            Self::Destroy(_) => "destroy machine and delete worker, a person",
         }
     }
 
@@ -112,8 +128,30 @@ impl Fault {
             | Self::Boot(worker)
             | Self::Cut(worker, _)
             | Self::Narrow(worker)
-            | Self::Clock(worker, _) => Some(worker),
+            | Self::Clock(worker, _)
+            | Self::Drain(worker)
+            | Self::Retire(worker)
+            | Self::Destroy(worker) => Some(worker),
             Self::KillControl | Self::FreezeControl | Self::RestartControl | Self::ControlClock(_) => None,
+        }
+    }
+
+    /// How long it waits for something that it can hit, in milliseconds: a launcher lives now and then only, and an agent
+    /// that was told to leave is back in a moment.
+    pub(crate) const fn aims_for(self) -> u64 {
+        match self {
+            Self::KillLauncher(_) => 10_000,
+            // Meanwhile its agent suffers nothing else.
+            Self::FreezeLauncher(_) => 5_000,
+            Self::KillAgent(_)
+            | Self::FreezeAgent(_)
+            | Self::DrainAgent(_)
+            | Self::LeaveRunning(_)
+            | Self::HangUp(_)
+            | Self::KillControl
+            | Self::FreezeControl
+            | Self::RestartControl => 600,
+            _ => 0,
         }
     }
 
@@ -132,6 +170,12 @@ impl Fault {
             Self::Clock(worker, _) => vec![Part::Clock(worker)],
             Self::KillControl | Self::FreezeControl | Self::RestartControl => vec![Part::Control],
             Self::ControlClock(_) => vec![Part::ControlClock],
+            Self::Drain(worker) => vec![Part::Person(worker)],
+            // With the wire: a machine that enrolls has to reach the control plane.
+            Self::Retire(worker) => vec![Part::Agent(worker), Part::Wire(worker), Part::Person(worker)],
+            Self::Destroy(worker) => {
+                vec![Part::Agent(worker), Part::Launchers(worker), Part::Wire(worker), Part::Person(worker)]
+            }
         }
     }
 }

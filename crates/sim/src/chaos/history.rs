@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::{self, Write as _};
 
 use super::fault::Fault;
-use super::jobs::{Job, Stream};
+use super::jobs::{Job, Stream, Verb};
 
 /// The number that stands for every attempt of a run.
 pub(crate) const EVERY: u64 = u64::MAX;
@@ -24,6 +24,8 @@ pub(crate) struct History {
     pub(crate) faults: Vec<Happened>,
     /// When the attempts of a run up to this number were first seen to be over, one way or another: ended or lost.
     pub(crate) seen_over: BTreeMap<(String, u64), u64>,
+    /// When a person had drained a worker.
+    pub(crate) drained: Vec<Drained>,
     /// Slots of each worker.
     pub(crate) slots: usize,
     /// Processes of the product that ended although nobody had told them to, or not as they were told.
@@ -44,6 +46,38 @@ pub(crate) struct Submitted {
     pub(crate) job: Job,
     /// Whether a person's cancel was accepted, or may have been.
     pub(crate) cancelled: bool,
+    /// What a person said of it.
+    pub(crate) words: Vec<Word>,
+}
+
+/// What a person said of a lost attempt.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Word {
+    pub(crate) attempt: u64,
+    pub(crate) verb: Verb,
+    /// How often it was said: a word that was not answered is said again.
+    pub(crate) times: u32,
+    /// Whether it was taken; nobody knows while no answer has come.
+    pub(crate) taken: Option<bool>,
+}
+
+impl Word {
+    /// Whether it may have been taken: one of several that was not answered, too.
+    pub(crate) fn may_count(&self) -> bool {
+        self.taken != Some(false) || self.times > 1
+    }
+}
+
+/// A worker that a person had drained.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Drained {
+    pub(crate) worker: String,
+    /// When that was answered, on the boot-time clock.
+    pub(crate) from: u64,
+    /// When it was about to be resumed.
+    pub(crate) until: u64,
+    /// The attempts that it held just after it was drained.
+    pub(crate) held: BTreeSet<String>,
 }
 
 /// What a line says.
@@ -113,7 +147,13 @@ pub(crate) struct Attempt {
     pub(crate) worker: Option<String>,
     pub(crate) outcome: Option<Outcome>,
     pub(crate) resolution: String,
+    /// The word of a person that closed its question.
+    pub(crate) word: Option<String>,
+    /// Everything that is known of its end.
+    pub(crate) evidence: Vec<String>,
     pub(crate) may_live: bool,
+    /// Whether the kernel would not let go of something of it.
+    pub(crate) is_left: bool,
     pub(crate) log: Log,
 }
 
@@ -232,7 +272,8 @@ impl History {
     pub(crate) fn story(&self, run: &str) -> String {
         let mut text = String::new();
         if let Some(submitted) = self.submitted.get(run) {
-            let _ = writeln!(text, "  submitted: {:?}, cancelled: {}", submitted.job, submitted.cancelled);
+            let Submitted { job, cancelled, words } = submitted;
+            let _ = writeln!(text, "  submitted: {job:?}, cancelled: {cancelled}, said of it: {words:?}");
         }
         let marks: Vec<&Mark> = self.marks.iter().filter(|mark| mark.run == run).collect();
         let from = marks.iter().map(|mark| mark.at).min().unwrap_or(0).saturating_sub(5_000);
@@ -267,13 +308,14 @@ impl History {
                 said.state, said.outcome, said.end_not_observed
             );
             for attempt in &said.attempts {
-                let Attempt { number, id, state, worker, outcome, resolution, may_live, log } = attempt;
+                let Attempt { number, id, state, worker, outcome, resolution, word, evidence, may_live, is_left, log } =
+                    attempt;
                 let worker = worker.as_deref().unwrap_or("nobody");
                 let lengths = (log.stdout.len(), log.stderr.len());
                 let _ = writeln!(
                     text,
-                    "  said: attempt {number} ({id}) of {worker}: {state} {outcome:?}, resolution {resolution}, \
-                     may_live {may_live}, log {} {lengths:?}",
+                    "  said: attempt {number} ({id}) of {worker}: {state} {outcome:?}, resolution {resolution} \
+                     {word:?}, evidence {evidence:?}, may_live {may_live}, left {is_left}, log {} {lengths:?}",
                     log.state
                 );
             }

@@ -59,6 +59,26 @@ pub(crate) enum OnLost {
     Retry,
 }
 
+/// What a person says of a run that is lost, in the product's words.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Verb {
+    Wait,
+    Retry,
+    MarkFailed,
+    MarkSucceeded,
+}
+
+impl Verb {
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Wait => "wait",
+            Self::Retry => "retry",
+            Self::MarkFailed => "mark-failed",
+            Self::MarkSucceeded => "mark-succeeded",
+        }
+    }
+}
+
 /// One job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Job {
@@ -78,6 +98,8 @@ pub(crate) struct Job {
     pub(crate) timeout: Option<u64>,
     /// A person cancels it this long after it was submitted, in milliseconds.
     pub(crate) cancel_after: Option<u64>,
+    /// What a person says when it is lost, this long after they saw that, in milliseconds.
+    pub(crate) word: Option<(Verb, u64)>,
 }
 
 impl Job {
@@ -114,8 +136,22 @@ impl Job {
         };
         // A long job that fails ends there, or a run would not settle for minutes.
         let attempts = if on_lost == OnLost::Retry && works_for < 5_000 { 3 } else { 1 };
-        let drawn = Self { number, kind, works_for, exit, lines, on_lost, attempts, timeout, cancel_after };
+        let verb = match seed.below(6) {
+            0 => Some(Verb::Wait),
+            1 | 2 => Some(Verb::Retry),
+            3 => Some(Verb::MarkFailed),
+            4 => Some(Verb::MarkSucceeded),
+            _ => None,
+        };
+        let word = verb.filter(|_| on_lost == OnLost::Hold).map(|verb| (verb, seed.below(3_000)));
+        let drawn = Self { number, kind, works_for, exit, lines, on_lost, attempts, timeout, cancel_after, word };
         if is_long { Self { exit: 0, timeout: None, cancel_after: None, ..drawn } } else { drawn }
+    }
+
+    /// What a person says of an attempt of it that is lost, and after which time. A second loss is enough.
+    pub(crate) fn word_about(&self, attempt: u64) -> Option<(Verb, u64)> {
+        let (verb, after) = self.word?;
+        Some((if verb == Verb::Retry && attempt > 1 { Verb::MarkFailed } else { verb }, after))
     }
 
     /// The body that submits it: executed by `program`, marks in `marks`.
@@ -341,6 +377,9 @@ mod tests {
         assert_eq!(load.iter().filter(|job| job.works_for >= 50_000).count(), 6 * 6 + 6);
         assert!(load.iter().any(|job| job.timeout.is_some_and(|limit| limit < job.works_for)));
         assert!(load.iter().any(|job| job.cancel_after.is_some()) && load.iter().any(|job| job.exit != 0));
+        for verb in [Verb::Wait, Verb::Retry, Verb::MarkFailed, Verb::MarkSucceeded] {
+            assert!(load.iter().any(|job| job.word.is_some_and(|(drawn, _)| drawn == verb)), "{verb:?}");
+        }
     }
 
     #[test]

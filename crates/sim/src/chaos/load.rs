@@ -1,4 +1,5 @@
-//! The load: jobs submitted one after another while the faults come, some cancelled, all of them watched.
+//! The load: jobs submitted one after another while the faults come, some cancelled, some resolved by a person when they
+//! are lost, all of them watched.
 //!
 //! A call that is not answered is repeated with the same key, as a client of the product would.
 
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use super::api::Api;
 use super::boot_millis;
-use super::history::{EVERY, Submitted};
+use super::history::{EVERY, Submitted, Word};
 use super::jobs::Job;
 
 /// How the load is made.
@@ -33,35 +34,49 @@ pub(crate) struct Loaded {
     /// Refusals that no client should meet.
     pub(crate) surprises: Vec<String>,
     to_cancel: Vec<(u64, String)>,
+    /// When a run's attempt was first seen to be lost.
+    lost: BTreeMap<(String, u64), u64>,
 }
 
-const OPEN: &str = "state=pending&state=dispatching&state=running&state=retry_wait";
+const UNSETTLED: &str = "state=pending&state=dispatching&state=running&state=retry_wait&state=lost";
 
 impl Load {
-    /// Submits until it is over, then watches until it is `settled`.
-    pub(crate) fn run(&self, over: &AtomicBool, settled: &AtomicBool) -> Loaded {
+    /// Submits and speaks until it is over, says that it is `quiet`, then watches until it is `settled`.
+    pub(crate) fn run(&self, over: &AtomicBool, quiet: &AtomicBool, settled: &AtomicBool) -> Loaded {
         let mut loaded = Loaded::default();
         let mut number = 0;
         while !settled.load(Ordering::Relaxed) {
             pause();
             self.cancel_what_is_due(&mut loaded);
-            let Ok(open) = self.api.json(&format!("/api/v1/runs?{OPEN}&limit=64")) else { continue };
+            let Ok(items) = self.api.list(&format!("/api/v1/runs?{UNSETTLED}")) else { continue };
             let now = boot_millis();
-            let items = open["items"].as_array().cloned().unwrap_or_default();
-            let mut open = BTreeSet::new();
+            let (mut open, mut lost) = (BTreeSet::new(), Vec::new());
             for item in &items {
                 let (Some(run), Some(latest)) = (item["id"].as_str(), item["attempt"].as_u64()) else { continue };
-                open.insert(run);
-                // The latest of a run that waits before its next is over as well.
-                let over = if item["state"] == "retry_wait" { latest } else { latest - 1 };
+                // The latest of a run that waits before its next is over as well, and of one that waits for a person.
+                let over = match item["state"].as_str() {
+                    Some("retry_wait") => latest,
+                    Some("lost") => {
+                        lost.push((run.to_owned(), latest));
+                        latest
+                    }
+                    _ => latest - 1,
+                };
                 if over > 0 {
                     loaded.seen_over.entry((run.to_owned(), over)).or_insert(now);
                 }
+                open.insert(run);
             }
             for run in loaded.submitted.keys().filter(|run| !open.contains(run.as_str())) {
                 loaded.seen_over.entry((run.clone(), EVERY)).or_insert(now);
             }
-            let room = self.open.saturating_sub(open.len());
+            let open = open.len() - lost.len();
+            if over.load(Ordering::Relaxed) {
+                quiet.store(true, Ordering::Relaxed);
+            } else {
+                self.say_what_is_due(&mut loaded, lost);
+            }
+            let room = self.open.saturating_sub(open);
             for _ in 0..room {
                 if over.load(Ordering::Relaxed) || !self.submit(number, &mut loaded) {
                     break;
@@ -81,7 +96,7 @@ impl Load {
                 if let Some(after) = job.cancel_after {
                     loaded.to_cancel.push((boot_millis() + after, run.clone()));
                 }
-                loaded.submitted.insert(run, Submitted { job, cancelled: false });
+                loaded.submitted.insert(run, Submitted { job, cancelled: false, words: Vec::new() });
                 true
             }
             Err(error) => {
@@ -105,6 +120,27 @@ impl Load {
             }
             if answer.is_err() {
                 loaded.to_cancel.push((now, run));
+            }
+        }
+    }
+
+    /// A person looks at the lost runs, and says what is drawn for each.
+    fn say_what_is_due(&self, loaded: &mut Loaded, lost: Vec<(String, u64)>) {
+        let now = boot_millis();
+        for (run, attempt) in lost {
+            let seen = *loaded.lost.entry((run.clone(), attempt)).or_insert(now);
+            let Some(submitted) = loaded.submitted.get_mut(&run) else { continue };
+            let due = submitted.job.word_about(attempt).filter(|(_, after)| seen + after <= now);
+            let Some((verb, _)) = due else { continue };
+            let said = submitted.words.iter().position(|word| word.attempt == attempt);
+            let place = said.unwrap_or_else(|| {
+                submitted.words.push(Word { attempt, verb, times: 0, taken: None });
+                submitted.words.len() - 1
+            });
+            let word = &mut submitted.words[place];
+            if word.taken.is_none() {
+                word.times += 1;
+                word.taken = self.api.resolve(&run, attempt, verb).ok();
             }
         }
     }

@@ -6,12 +6,14 @@
 
 mod api;
 mod checker;
+mod errand;
 mod fault;
 mod history;
 mod host;
 mod jobs;
 mod load;
 mod plan;
+mod report;
 mod run;
 mod secrets;
 mod service;

@@ -6,24 +6,44 @@ use std::fmt;
 use super::fault::{Fault, Part, Way};
 use crate::seed::Seed;
 
-/// One fault of the plan: when it begins and when it ends, in milliseconds from the beginning of the run.
+/// One fault of the plan, in milliseconds from the beginning of the run.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Planned {
+    /// When it begins, if there is something that it can hit.
     pub(crate) at: u64,
-    pub(crate) until: u64,
+    /// Until when it waits for that.
+    pub(crate) by: u64,
+    /// How long it lasts once it began.
+    pub(crate) lasts: u64,
     pub(crate) fault: Fault,
+}
+
+impl Planned {
+    /// When it is over, whenever it began.
+    pub(crate) const fn until(&self) -> u64 {
+        self.by + self.lasts
+    }
 }
 
 impl fmt::Display for Planned {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let second = |millis: u64| format!("{}.{:03} s", millis / 1000, millis % 1000);
         write!(f, "{} {}", second(self.at), self.fault)?;
-        if self.until > self.at { write!(f, ", until {}", second(self.until)) } else { Ok(()) }
+        if self.by > self.at {
+            write!(f, ", at the latest at {}", second(self.by))?;
+        }
+        if self.lasts > 0 { write!(f, ", for {}", second(self.lasts)) } else { Ok(()) }
     }
 }
 
 /// After a restart or a mended wire, its next fault leaves this much time for something to happen, in milliseconds.
 const BREATH: u64 = 300;
+/// A person leaves a worker in peace for this long, in milliseconds: while one is drained, little happens to jobs.
+const PEACE: u64 = 30_000;
+
+const fn rest(part: Part) -> u64 {
+    if matches!(part, Part::Person(_)) { PEACE } else { BREATH }
+}
 
 /// Draws `faults` faults of `workers` workers over `millis` milliseconds, in the order they begin.
 pub(crate) fn drawn(seed: u64, faults: u32, workers: usize, millis: u64) -> Vec<Planned> {
@@ -34,15 +54,15 @@ pub(crate) fn drawn(seed: u64, faults: u32, workers: usize, millis: u64) -> Vec<
     for number in 0..u64::from(faults) {
         let mut at = number * step + seed.below(step.max(1));
         let planned = loop {
-            let (fault, lasts) = fault(&mut seed, number.checked_sub(u64::from(faults) / 4), workers);
+            let (fault, lasts) = fault(&mut seed, number, u64::from(faults), workers);
             // The last long faults end with the run.
-            let until = (at + lasts).min(at.max(millis));
+            let planned = Planned { at, by: at + fault.aims_for(), lasts: lasts.min(millis.saturating_sub(at)), fault };
             let parts = fault.parts();
             if parts.iter().all(|part| taken.get(part).is_none_or(|free| *free <= at)) {
                 for part in parts {
-                    taken.insert(part, until + BREATH);
+                    taken.insert(part, planned.until() + rest(part));
                 }
-                break Planned { at, until, fault };
+                break planned;
             }
             // Everything may be taken: time goes on.
             at += 1 + step / 16;
@@ -53,11 +73,18 @@ pub(crate) fn drawn(seed: u64, faults: u32, workers: usize, millis: u64) -> Vec<
     plan
 }
 
-fn fault(seed: &mut Seed, number: Option<u64>, workers: usize) -> (Fault, u64) {
+fn fault(seed: &mut Seed, number: u64, faults: u64, workers: usize) -> (Fault, u64) {
     let worker = usize::try_from(seed.below(workers as u64)).unwrap_or(0);
-    // After a quarter of every plan, when there are jobs that live long, leases are lost: nothing else tries what a
-    // launcher does alone.
-    match number {
+    // Early in every plan, what a person does with workers, and with it the first lost runs.
+    match number.checked_sub(faults / 45) {
+        // Before any worker holds a job that lives long.
+        Some(0) => return (Fault::Retire(worker), retirement(seed)),
+        Some(3) => return (Fault::Destroy(worker), 500 + seed.below(3_000)),
+        Some(6) => return (Fault::Drain(worker), 2_000 + seed.below(8_000)),
+        _ => {}
+    }
+    // After a quarter, when there are jobs that live long, leases are lost: nothing else tries what a launcher does alone.
+    match number.checked_sub(faults / 4) {
         Some(0) => return (Fault::FreezeAgent(worker), long(seed)),
         Some(4) => return (Fault::Cut(worker, Way::Both), long(seed)),
         Some(8) => return (Fault::KillAgent(worker), long(seed)),
@@ -68,7 +95,7 @@ fn fault(seed: &mut Seed, number: Option<u64>, workers: usize) -> (Fault, u64) {
         1 => Way::In,
         _ => Way::Both,
     };
-    match seed.below(100) {
+    match seed.below(104) {
         0..18 => (Fault::KillAgent(worker), outage(seed)),
         18..28 => (Fault::FreezeAgent(worker), outage(seed)),
         28..31 => (Fault::DrainAgent(worker), 500 + seed.below(6_000)),
@@ -84,8 +111,16 @@ fn fault(seed: &mut Seed, number: Option<u64>, workers: usize) -> (Fault, u64) {
         79..87 => (Fault::KillControl, short_outage(seed)),
         87..92 => (Fault::FreezeControl, short_outage(seed)),
         92..95 => (Fault::RestartControl, 0),
-        _ => (Fault::ControlClock(jump(seed)), 0),
+        95..100 => (Fault::ControlClock(jump(seed)), 0),
+        100 | 101 => (Fault::Drain(worker), 500 + seed.below(8_000)),
+        102 => (Fault::Retire(worker), retirement(seed)),
+        _ => (Fault::Destroy(worker), 500 + seed.below(6_000)),
     }
+}
+
+/// How long a person waits until a drained worker holds nothing.
+fn retirement(seed: &mut Seed) -> u64 {
+    12_000 + seed.below(8_000)
 }
 
 /// Mostly shorter than a heartbeat, sometimes longer than a lease.
@@ -133,9 +168,19 @@ mod tests {
         let plan = drawn(1, 1_000, 3, 800_000);
         assert_eq!(plan.len(), 1_000);
         let kinds: BTreeSet<&str> = plan.iter().map(|planned| planned.fault.name()).collect();
-        assert_eq!(kinds.len(), 17, "{kinds:?}");
-        let together = plan.windows(2).filter(|pair| pair[1].at < pair[0].until).count();
+        assert_eq!(kinds.len(), 20, "{kinds:?}");
+        let together = plan.windows(2).filter(|pair| pair[1].at < pair[0].until()).count();
         assert!(together > 100, "{together}");
+    }
+
+    #[test]
+    fn the_plan_of_ci_has_what_a_person_does_and_what_makes_leases_end() {
+        let plan = drawn(60, 90, 3, 66_000);
+        let has = |is: fn(&Planned) -> bool| plan.iter().any(is);
+        assert!(has(|planned| matches!(planned.fault, Fault::Drain(_))));
+        assert!(has(|planned| matches!(planned.fault, Fault::Retire(_))));
+        assert!(has(|planned| matches!(planned.fault, Fault::Destroy(_))));
+        assert!(has(|planned| matches!(planned.fault, Fault::FreezeAgent(_)) && planned.lasts >= 38_000));
     }
 
     #[test]
@@ -144,7 +189,7 @@ mod tests {
         for (index, one) in plan.iter().enumerate() {
             for other in &plan[index + 1..] {
                 let shared = one.fault.parts().iter().any(|part| other.fault.parts().contains(part));
-                assert!(!shared || other.at > one.until || one.at > other.until, "{one} and {other}");
+                assert!(!shared || other.at > one.until() || one.at > other.until(), "{one} and {other}");
             }
         }
     }

@@ -24,11 +24,13 @@ pub(crate) struct Service {
     leaving: Option<&'static [i32]>,
     /// Not before this instant is it started again; `None` while a fault holds it down.
     start_at: Option<u64>,
+    /// A code that it may end with untold, to stay down: a person is about to take its identity away.
+    pub(crate) may_end: Option<i32>,
 }
 
 impl Service {
     pub(crate) fn new(name: &str, log: PathBuf) -> Self {
-        Self { name: name.to_owned(), log, child: None, leaving: None, start_at: None }
+        Self { name: name.to_owned(), log, child: None, leaving: None, start_at: None, may_end: None }
     }
 
     /// The process that runs.
@@ -87,8 +89,12 @@ impl Service {
         let Some(child) = &mut self.child else { return Ok(None) };
         let Some(status) = child.try_wait()? else { return Ok(None) };
         self.child = None;
-        self.start_at = Some(boot_millis() + RESTART);
         let expected = self.leaving.take();
+        if self.may_end.is_some() && self.may_end == status.code() {
+            self.start_at = None;
+            return Ok(None);
+        }
+        self.start_at = Some(boot_millis() + RESTART);
         if expected.is_some_and(|codes| status.code().is_some_and(|code| codes.contains(&code))) {
             return Ok(None);
         }

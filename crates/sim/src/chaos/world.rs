@@ -1,15 +1,17 @@
 //! The world of a chaos run: a control plane and its workers, each on a machine of its own, and what is done to them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use anyhow::{Context, Result, ensure};
 use rustix::process::Signal;
 
+use super::api::Api;
 use super::boot_millis;
+use super::errand::{Done, Errand};
 use super::fault::{Fault, Way, worker_name};
-use super::history::Happened;
+use super::history::{Drained, Happened};
 use super::host::{CONTROL_ADDRESS, Host, Process, Wire, signal};
 use super::secrets::{Secrets, files_under};
 use super::service::Service;
@@ -18,6 +20,8 @@ use crate::{binaries, process};
 
 /// How an agent ends in order: done, or with jobs that stay when its drain timed out.
 const AGENT_GOES: &[i32] = &[0, 23];
+/// How an agent ends whose worker was deleted.
+const REVOKED: i32 = 21;
 const DONE: &[i32] = &[0];
 /// A control plane that is told again while it drains goes at once, and says so.
 const DONE_OR_AT_ONCE: &[i32] = &[0, 130];
@@ -43,6 +47,14 @@ pub(crate) struct World {
     frozen: BTreeMap<usize, u32>,
     /// What ended although nobody had told it to.
     pub(crate) ends: Vec<String>,
+    /// What people are about to do with workers.
+    errands: Vec<Errand>,
+    /// When they had drained one.
+    pub(crate) drained: Vec<Drained>,
+    /// Workers whose agent is not to be started: a person takes the machine away, or has not brought it back.
+    away: BTreeSet<usize>,
+    /// Faults of a person who changed their mind.
+    pub(crate) given_up: Vec<usize>,
     secrets: Secrets,
 }
 
@@ -59,6 +71,10 @@ impl World {
             directory: directory.to_owned(),
             frozen: BTreeMap::new(),
             ends: Vec::new(),
+            errands: Vec::new(),
+            drained: Vec::new(),
+            away: BTreeSet::new(),
+            given_up: Vec::new(),
             secrets: Secrets::default(),
         };
         world.start_control()?;
@@ -73,6 +89,10 @@ impl World {
         Ok(world)
     }
 
+    fn api(&self) -> Api {
+        Api::of(&self.data())
+    }
+
     /// The control plane's data directory.
     pub(crate) fn data(&self) -> PathBuf {
         self.directory.join("leasehold-data")
@@ -85,15 +105,20 @@ impl World {
         let wire = Wire::connect(&self.control_host, &host, worker + 1)?;
         let state = self.directory.join(format!("state-{name}"));
         let agent = Service::new(&format!("the agent of {name}"), self.directory.join(format!("{name}.log")));
-        let mut enroll = Command::new(binaries::leasehold());
-        enroll.args(["worker", "enroll", "--name", &name, "-q", "--data"]).arg(self.data());
-        let line = process::run(&mut enroll)?;
+        let line = process::run(&mut self.enroll(worker))?;
         let words: Vec<&str> = line.expect_code(0).answer().split_whitespace().collect();
         let arguments = words.strip_prefix(&["leasehold-worker"]).context("no line to paste")?.to_vec();
         let joined = Worker { agent, wire, host, state, slots };
         process::run(joined.command().args(arguments))?.expect_code(0);
         self.workers.push(joined);
         Ok(())
+    }
+
+    /// What prints the line that a machine of this worker's name joins with.
+    fn enroll(&self, worker: usize) -> Command {
+        let mut enroll = Command::new(binaries::leasehold());
+        enroll.args(["worker", "enroll", "--name", &worker_name(worker), "-q", "--data"]).arg(self.data());
+        enroll
     }
 
     fn start_control(&mut self) -> Result<()> {
@@ -106,6 +131,9 @@ impl World {
     }
 
     fn start_agent(&mut self, worker: usize) -> Result<()> {
+        if self.away.contains(&worker) {
+            return Ok(());
+        }
         let worker = &mut self.workers[worker];
         let mut command = worker.command();
         command.arg("run");
@@ -124,6 +152,43 @@ impl World {
             if worker.agent.is_due() {
                 self.start_agent(index)?;
             }
+        }
+        self.hear_people()
+    }
+
+    /// Takes note of what people have done, and goes on from there.
+    fn hear_people(&mut self) -> Result<()> {
+        let finished = self.errands.extract_if(.., |errand| errand.is_finished()).collect::<Vec<_>>();
+        for errand in finished {
+            let (place, worker) = (errand.place, errand.worker);
+            match errand.finish().with_context(|| format!("a person's errand about {}", worker_name(worker)))? {
+                Done::Drained(drained) => self.drained.push(drained),
+                Done::Deleted(true) => {
+                    self.away.insert(worker);
+                }
+                Done::Deleted(false) => {
+                    self.given_up.extend(place);
+                    self.workers[worker].agent.may_end = None;
+                }
+                Done::Joined => {
+                    self.away.remove(&worker);
+                    self.start_agent(worker)?;
+                }
+            }
+        }
+        // Whoever was deleted says so and ends; then the machine begins anew, without anything of before.
+        for worker in self.away.clone() {
+            let joins = self.errands.iter().any(|errand| errand.worker == worker);
+            if joins || self.workers[worker].agent.pid().is_some() {
+                continue;
+            }
+            let gone = &mut self.workers[worker];
+            gone.agent.may_end = None;
+            if gone.state.exists() {
+                std::fs::remove_dir_all(&gone.state)?;
+            }
+            let agent = gone.command();
+            self.errands.push(Errand::join(worker, self.enroll(worker), agent));
         }
         Ok(())
     }
@@ -167,6 +232,21 @@ impl World {
                 hit = self.control.tell_to_go(Signal::TERM, codes);
             }
             Fault::ControlClock(seconds) => self.control_host.set_clock(seconds)?,
+            Fault::Drain(worker) => self.errands.push(Errand::drain(&self.api(), place, worker)),
+            Fault::Retire(worker) => {
+                self.workers[worker].agent.may_end = Some(REVOKED);
+                self.errands.push(Errand::retire(&self.api(), place, worker));
+            }
+            Fault::Destroy(worker) => {
+                self.away.insert(worker);
+                let gone = &mut self.workers[worker];
+                gone.agent.kill()?;
+                gone.host.kill_everything()?;
+                gone.host.groups(true)?;
+                gone.host.new_boot()?;
+                std::fs::remove_dir_all(&gone.state)?;
+                self.errands.push(Errand::destroyed(&self.api(), place, worker));
+            }
         }
         Ok(Happened { fault, at, until: at, attempt, missed: !hit })
     }
@@ -191,6 +271,10 @@ impl World {
             Fault::Cut(worker, way) => self.workers[worker].wire.mend(way != Way::In, way != Way::Out),
             Fault::Narrow(worker) => self.workers[worker].wire.widen(),
             Fault::KillControl => self.start_control(),
+            Fault::Drain(_) | Fault::Retire(_) | Fault::Destroy(_) => {
+                self.errands.iter().filter(|errand| errand.place == Some(place)).for_each(Errand::is_time);
+                Ok(())
+            }
             _ => Ok(()),
         }
     }
@@ -203,7 +287,8 @@ impl World {
 
     /// Files of inboxes and attempts, and processes that are neither agents nor the control plane.
     pub(crate) fn left(&self) -> Vec<String> {
-        let mut left = Vec::new();
+        let mut left: Vec<String> =
+            self.errands.iter().map(|errand| format!("{}: a person's errand", worker_name(errand.worker))).collect();
         for worker in &self.workers {
             let name = &worker.host.name;
             for folder in ["inbox", "attempts", "quarantine"] {

@@ -1,8 +1,8 @@
 //! A history that holds, and for each check one that does not: a checker that cannot fail is worthless.
 
 use super::*;
-use crate::chaos::history::{Attempt, EVERY, Event, Happened, Log, Mark, Outcome, What};
-use crate::chaos::jobs::{Job, Kind};
+use crate::chaos::history::{Drained, EVERY, Event, Happened, Log, Mark, Outcome, What, Word};
+use crate::chaos::jobs::{Job, Kind, Verb};
 
 const RUN: &str = "run";
 
@@ -17,6 +17,7 @@ fn job() -> Job {
         attempts: 1,
         timeout: None,
         cancel_after: None,
+        word: None,
     }
 }
 
@@ -53,7 +54,8 @@ fn attempt(number: u64, state: &str, outcome: Option<Outcome>) -> Attempt {
         stderr: output(RUN, number, Stream::Stderr, 12),
     };
     let (id, worker, resolution) = (format!("attempt-{number}"), Some("worker-1".to_owned()), "none".to_owned());
-    Attempt { id, number, state: state.to_owned(), worker, outcome, resolution, may_live: false, log }
+    let state = state.to_owned();
+    Attempt { id, number, state, worker, outcome, resolution, log, ..Attempt::default() }
 }
 
 /// One run that succeeded at its first attempt.
@@ -70,7 +72,7 @@ fn sound() -> History {
         events,
     };
     History {
-        submitted: BTreeMap::from([(RUN.to_owned(), Submitted { job: job(), cancelled: false })]),
+        submitted: BTreeMap::from([(RUN.to_owned(), Submitted { job: job(), cancelled: false, words: Vec::new() })]),
         marks: vec![mark(What::Start, 1, 1_000, 1), mark(What::Beat, 1, 2_000, 12), mark(What::End, 1, 2_000, 0)],
         runs: vec![run],
         slots: 2,
@@ -115,6 +117,55 @@ fn held() -> History {
     history
 }
 
+/// A held run of which a person said this, and the product's word for it.
+fn resolved(verb: Verb, taken: Option<bool>) -> History {
+    let mut history = held();
+    let word = Word { attempt: 1, verb, times: 1, taken };
+    history.submitted.get_mut(RUN).unwrap().words.push(word);
+    let run = &mut history.runs[0];
+    let mut said = event(3, "resolve.requested", Some("attempt-1"));
+    said.facts = format!("{{\"verb\":\"{}\"}}", verb.name());
+    run.events.push(said);
+    if verb != Verb::Wait {
+        let attempt = &mut run.attempts[0];
+        (attempt.resolution, attempt.word) = ("person".to_owned(), Some(verb.name().to_owned()));
+        (run.outcome, run.end_not_observed) = (attempt.outcome.clone(), true);
+    }
+    match verb {
+        Verb::MarkFailed => run.state = "failed".to_owned(),
+        Verb::MarkSucceeded => run.state = "succeeded".to_owned(),
+        _ => {}
+    }
+    history
+}
+
+/// A held run that a person had tried again, and whose second attempt succeeded.
+fn tried_again() -> History {
+    let mut history = retried();
+    let submitted = history.submitted.get_mut(RUN).unwrap();
+    submitted.job.on_lost = OnLost::Hold;
+    submitted.words.push(Word { attempt: 1, verb: Verb::Retry, times: 1, taken: Some(true) });
+    let run = &mut history.runs[0];
+    let first = &mut run.attempts[0];
+    (first.resolution, first.word) = ("person".to_owned(), Some("retry".to_owned()));
+    let mut said = event(3, "resolve.requested", Some("attempt-1"));
+    said.facts = "{\"verb\":\"retry\"}".to_owned();
+    run.events.insert(2, said);
+    for (event, sequence) in run.events.iter_mut().zip(1..) {
+        event.sequence = sequence;
+    }
+    history
+}
+
+/// A held run whose machine is gone, on a person's word.
+fn destroyed() -> History {
+    let mut history = held();
+    history.faults.push(happened(Fault::Destroy(0), None));
+    history.runs[0].attempts[0].outcome = Some(lost("destroyed"));
+    history.runs[0].attempts[0].evidence = vec!["destroyed".to_owned()];
+    history
+}
+
 fn happened(fault: Fault, attempt: Option<&str>) -> Happened {
     Happened { fault, at: 1_500, until: 1_500, attempt: attempt.map(str::to_owned), missed: false }
 }
@@ -135,6 +186,13 @@ fn broken(mut history: History, change: impl FnOnce(&mut History)) -> Vec<u8> {
 fn breaks(invariant: u8, history: History, change: impl FnOnce(&mut History)) {
     let found = broken(history, change);
     assert!(found.contains(&invariant), "invariant {invariant} was not found broken: {found:?}");
+}
+
+#[test]
+fn each_of_the_twelve_is_judged_or_says_why_not() {
+    let numbers: Vec<u8> = JUDGED.iter().map(|(number, ..)| *number).collect();
+    assert_eq!(numbers, (1..=12).collect::<Vec<u8>>());
+    assert!(JUDGED.iter().all(|(_, what, not)| !what.is_empty() || !not.is_empty()));
 }
 
 #[test]
@@ -286,6 +344,126 @@ fn four_evidence_of_what_did_not_happen() {
 }
 
 #[test]
+fn three_a_persons_word_that_is_not_told_or_that_nobody_said() {
+    for verb in [Verb::Wait, Verb::MarkFailed, Verb::MarkSucceeded] {
+        // Without an answer nobody knows whether it was taken.
+        for taken in [Some(true), None] {
+            assert_eq!(broken(resolved(verb, taken), |_| {}), [0; 0], "{verb:?} {taken:?}");
+            breaks(3, resolved(verb, taken), |history| history.submitted.get_mut(RUN).unwrap().words.clear());
+        }
+        breaks(3, resolved(verb, Some(true)), |history| {
+            history.runs[0].events.pop();
+        });
+        breaks(3, resolved(verb, Some(true)), |history| {
+            history.submitted.get_mut(RUN).unwrap().words[0].taken = Some(false);
+        });
+    }
+}
+
+#[test]
+fn three_a_persons_word_that_was_taken_and_closed_nothing() {
+    for verb in [Verb::MarkFailed, Verb::MarkSucceeded] {
+        breaks(3, resolved(verb, Some(true)), |history| history.runs[0].attempts[0].resolution = "receipt".to_owned());
+        breaks(3, resolved(verb, Some(true)), |history| history.runs[0].attempts[0].word = Some("retry".to_owned()));
+    }
+    // A retry that was taken, and then the receipt came before anybody claimed the next attempt.
+    let mut overtaken = sound();
+    let lost = lost("lease_expired");
+    overtaken.runs[0].attempts[0].outcome = Some(lost);
+    overtaken.runs[0].attempts[0].state = "lost".to_owned();
+    overtaken.runs[0].attempts[0].resolution = "receipt".to_owned();
+    let word = Word { attempt: 1, verb: Verb::Retry, times: 1, taken: Some(true) };
+    overtaken.submitted.get_mut(RUN).unwrap().words.push(word);
+    overtaken.runs[0].events[4].kind = "attempt.lost".to_owned();
+    let said = Event { facts: "{\"verb\":\"retry\"}".to_owned(), ..event(6, "resolve.requested", Some("attempt-1")) };
+    overtaken.runs[0].events.insert(5, said);
+    overtaken.runs[0].events[6].sequence = 7;
+    assert_eq!(broken(overtaken, |_| {}), [0; 0]);
+}
+
+#[test]
+fn four_a_run_that_ended_otherwise_than_the_person_said() {
+    breaks(4, resolved(Verb::MarkFailed, Some(true)), |history| history.runs[0].state = "succeeded".to_owned());
+    breaks(4, resolved(Verb::MarkSucceeded, Some(true)), |history| history.runs[0].state = "failed".to_owned());
+    breaks(4, resolved(Verb::MarkSucceeded, Some(true)), |history| history.runs[0].end_not_observed = false);
+    breaks(4, resolved(Verb::MarkFailed, Some(true)), |history| history.runs[0].outcome = Some(exited(1)));
+    // What is held has not failed because of that.
+    breaks(4, held(), |history| {
+        history.runs[0].state = "failed".to_owned();
+        history.runs[0].outcome = Some(lost("lease_expired"));
+        history.runs[0].end_not_observed = true;
+    });
+}
+
+#[test]
+fn two_a_second_start_that_a_person_wanted_and_one_that_they_did_not() {
+    assert_eq!(broken(tried_again(), |_| {}), [0; 0]);
+    breaks(2, tried_again(), |history| history.submitted.get_mut(RUN).unwrap().words.clear());
+    breaks(2, tried_again(), |history| history.runs[0].attempts[0].resolution = "policy".to_owned());
+    // Their word is about one attempt, and a loss is a loss.
+    breaks(2, tried_again(), |history| history.submitted.get_mut(RUN).unwrap().words[0].attempt = 2);
+    breaks(2, tried_again(), |history| history.marks.insert(2, mark(What::Beat, 1, 5_100, 4)));
+}
+
+#[test]
+fn four_a_machine_that_was_not_destroyed() {
+    assert_eq!(broken(destroyed(), |_| {}), [0; 0]);
+    breaks(4, destroyed(), |history| history.faults.clear());
+    breaks(4, destroyed(), |history| history.faults[0].fault = Fault::Destroy(1));
+    breaks(4, destroyed(), |history| history.faults[0].missed = true);
+    breaks(4, destroyed(), |history| history.runs[0].attempts[0].may_live = true);
+    breaks(2, destroyed(), |history| history.marks.push(mark(What::Daemon, 1, 30_001, 0)));
+    // What is known beside the outcome needs a cause as well.
+    breaks(4, held(), |history| history.runs[0].attempts[0].evidence.push("destroyed".to_owned()));
+}
+
+#[test]
+fn five_a_log_that_went_with_its_machine_is_allowed_to_lack_its_end() {
+    let cut = |history: &mut History| {
+        history.runs[0].attempts[0].log.stdout.truncate(20);
+        history.runs[0].attempts[0].log.state = "partial".to_owned();
+    };
+    let mut gone = sound();
+    gone.faults.push(happened(Fault::Destroy(0), None));
+    assert_eq!(broken(gone.clone(), cut), [0; 0]);
+    breaks(5, gone.clone(), |history| history.runs[0].attempts[0].log.stdout.push(b'x'));
+    breaks(5, gone, |history| {
+        cut(history);
+        history.faults[0].at = 100_000;
+        history.faults[0].until = 100_000;
+    });
+}
+
+#[test]
+fn four_what_was_left_is_told_until_it_is_gone() {
+    let with = |kinds: &[&str]| {
+        let mut history = sound();
+        for kind in kinds {
+            let sequence = history.runs[0].events.len() as u64 + 1;
+            history.runs[0].events.push(event(sequence, kind, Some("attempt-1")));
+        }
+        history
+    };
+    assert_eq!(broken(with(&["cancel.incomplete", "cancel.completed"]), |_| {}), [0; 0]);
+    breaks(4, with(&["cancel.incomplete"]), |history| {
+        (history.runs[0].attempts[0].is_left, history.runs[0].attempts[0].may_live) = (true, true);
+    });
+    breaks(4, with(&["cancel.incomplete", "cancel.completed"]), |history| {
+        history.runs[0].events.remove(6);
+        history.runs[0].events[6].sequence = 7;
+    });
+    breaks(4, with(&["cancel.incomplete", "cancel.completed"]), |history| history.runs[0].attempts[0].may_live = true);
+    breaks(4, held(), |history| history.runs[0].attempts[0].may_live = true);
+    let mut killed = held();
+    killed.faults.push(happened(Fault::KillLauncher(0), Some("attempt-1")));
+    let known = broken(killed, |history| {
+        history.runs[0].attempts[0].may_live = true;
+        history.runs[0].attempts[0].evidence.push("launcher_killed_may_live".to_owned());
+    });
+    assert_eq!(known, [0; 0]);
+}
+
+#[test]
 fn five_a_log_that_lacks_a_byte_or_has_one_too_many() {
     breaks(5, sound(), |history| history.runs[0].attempts[0].log.stdout.truncate(20));
     breaks(5, sound(), |history| history.runs[0].attempts[0].log.stderr.push(b'x'));
@@ -329,6 +507,20 @@ fn ten_a_copy_where_there_is_none() {
 #[test]
 fn eleven_one_process_too_many() {
     breaks(11, sound(), |history| history.slots = 0);
+}
+
+#[test]
+fn eleven_a_start_on_a_worker_that_a_person_had_drained() {
+    let drained = |worker: &str, held: &[&str], from, until| {
+        let drained =
+            Drained { worker: worker.to_owned(), from, until, held: held.iter().map(|id| (*id).to_owned()).collect() };
+        move |history: &mut History| history.drained.push(drained)
+    };
+    breaks(11, sound(), drained("worker-1", &[], 500, 3_000));
+    breaks(11, sound(), drained("worker-1", &["attempt-2"], 500, 3_000));
+    assert_eq!(broken(sound(), drained("worker-1", &["attempt-1"], 500, 3_000)), [0; 0]);
+    assert_eq!(broken(sound(), drained("worker-2", &[], 500, 3_000)), [0; 0]);
+    assert_eq!(broken(sound(), drained("worker-1", &[], 1_500, 3_000)), [0; 0]);
 }
 
 #[test]

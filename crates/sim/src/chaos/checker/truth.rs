@@ -1,6 +1,8 @@
 //! Invariant 4: whether what the product says of an end is what happened, and whether a next attempt had a right to be.
 
-use crate::chaos::fault::{Fault, worker_name};
+use super::evidence::{is_possible, was_hit};
+use super::person::{ended_by_a_person, retried};
+use crate::chaos::fault::Fault;
 use crate::chaos::history::{Attempt, History, Life, Outcome, Run, Submitted};
 use crate::chaos::jobs::OnLost;
 
@@ -14,16 +16,12 @@ pub(super) fn untrue(
     let Some(outcome) = &attempt.outcome else { return None };
     let started = life.is_some_and(|life| !life.starts.is_empty());
     let Outcome { kind, exit_code, signal, reason, evidence } = outcome;
-    let happened = |is: fn(&Fault) -> bool| {
-        history.faults.iter().any(|happened| {
-            is(&happened.fault) && happened.fault.worker().map(worker_name) == attempt.worker && !happened.missed
-        })
-    };
+    let happened = |is: fn(&Fault) -> bool| was_hit(history, attempt, is);
     match kind.as_str() {
         "exited" => match (exit_code, signal) {
             (Some(code), _) if life.and_then(|life| life.end) == Some(*code) => None,
             // Only the death of a whole machine kills a job and leaves its launcher a moment to say so.
-            (None, Some(9)) if started && happened(|fault| matches!(fault, Fault::Boot(_))) => None,
+            (None, Some(9)) if started && happened(|fault| matches!(fault, Fault::Boot(_) | Fault::Destroy(_))) => None,
             _ => Some(format!("said {outcome:?}, and its process wrote the end {:?}", life.and_then(|life| life.end))),
         },
         "stopped" => {
@@ -46,14 +44,7 @@ pub(super) fn untrue(
             started.then(|| format!("said {kind} ({reason:?}), and it ran"))
         }
         "lost" => {
-            let possible = match evidence.as_deref() {
-                Some("lease_expired" | "stopped_for_lease") => true,
-                Some("machine_rebooted") => happened(|fault| matches!(fault, Fault::Boot(_))),
-                Some("launcher_killed_all_gone" | "launcher_killed_may_live") => happened(|fault| {
-                    matches!(fault, Fault::KillLauncher(_) | Fault::FreezeLauncher(_) | Fault::Boot(_))
-                }),
-                _ => false,
-            };
+            let possible = evidence.as_deref().is_some_and(|evidence| is_possible(history, attempt, evidence));
             (!possible).then(|| format!("lost with the evidence {evidence:?}, and nothing of the kind happened"))
         }
         _ => Some(format!("an unknown outcome: {outcome:?}")),
@@ -63,10 +54,23 @@ pub(super) fn untrue(
 /// Where a run's state is not what its outcome says.
 pub(super) fn unlike_its_outcome(run: &Run, submitted: &Submitted) -> Option<String> {
     let Some(outcome) = &run.outcome else { return None };
+    if let Some((state, latest)) = ended_by_a_person(run, submitted) {
+        // What was observed stands beside the person's word.
+        let observed = latest.outcome.as_ref().is_none_or(|observed| observed == outcome);
+        let told = run.state == state && observed && run.end_not_observed == (outcome.kind == "lost");
+        return (!told).then(|| {
+            format!(
+                "a person said that it {state}, and it is {} with {outcome:?} ({})",
+                run.state, run.end_not_observed
+            )
+        });
+    }
     let allowed: &[&str] = match (outcome.kind.as_str(), outcome.exit_code, outcome.reason.as_deref()) {
         ("exited", Some(0), _) => &["succeeded"],
         ("stopped" | "not_started", _, Some("cancel" | "shutdown")) => &["cancelled"],
         ("stopped" | "not_started", _, Some("timeout")) => &["timed_out"],
+        // Nobody but its policy says that what is lost has failed; a wish that it stop says so otherwise.
+        ("lost", ..) if run.end_not_observed && submitted.job.on_lost == OnLost::Hold => &["cancelled", "timed_out"],
         ("lost", ..) | ("stopped", _, Some("lease")) if run.end_not_observed => &["failed", "cancelled", "timed_out"],
         // Nothing ran, and a wish that it stop was stored.
         ("rejected" | "never_spawned", ..) if run.state != "failed" => &["cancelled", "timed_out"],
@@ -94,7 +98,7 @@ pub(super) fn unjustified(before: &Attempt, next: &Attempt, submitted: &Submitte
     let kind = before.outcome.as_ref().map(|outcome| outcome.kind.as_str());
     let allowed = match (before.state.as_str(), kind) {
         (_, Some("never_spawned" | "rejected")) => true,
-        ("lost", _) => submitted.job.on_lost == OnLost::Retry,
+        ("lost", _) => submitted.job.on_lost == OnLost::Retry || retried(submitted, before),
         ("failed", Some("exited")) => submitted.job.attempts > 1,
         _ => false,
     };
