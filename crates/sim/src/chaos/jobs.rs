@@ -107,8 +107,8 @@ impl Job {
     pub(crate) fn drawn(seed: u64, number: u64) -> Self {
         let mut seed = Seed::of(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d));
         // Six in a row that live longer than a lease and what follows it, on every worker at once: so that leases are lost
-        // while jobs live. Nothing else ends them.
-        let is_long = number % 60 / 6 == 2;
+        // while jobs live. Nothing else ends them. The first come when every slot has been taken once.
+        let is_long = (9..15).contains(&(number % 60));
         let works_for = match seed.below(20) {
             _ if is_long => 50_000 + seed.below(15_000),
             0..9 => seed.below(400),

@@ -33,6 +33,8 @@ pub(crate) struct Loaded {
     pub(crate) seen_over: BTreeMap<(String, u64), u64>,
     /// Refusals that no client should meet.
     pub(crate) surprises: Vec<String>,
+    /// The latest submission was not answered: nobody knows yet whether it was accepted.
+    in_doubt: bool,
     to_cancel: Vec<(u64, String)>,
     /// When a run's attempt was first seen to be lost.
     lost: BTreeMap<(String, u64), u64>,
@@ -71,14 +73,15 @@ impl Load {
                 loaded.seen_over.entry((run.clone(), EVERY)).or_insert(now);
             }
             let open = open.len() - lost.len();
-            if over.load(Ordering::Relaxed) {
-                quiet.store(true, Ordering::Relaxed);
-            } else {
+            if !over.load(Ordering::Relaxed) {
                 self.say_what_is_due(&mut loaded, lost);
+            } else if !loaded.in_doubt {
+                quiet.store(true, Ordering::Relaxed);
             }
             let room = self.open.saturating_sub(open);
             for _ in 0..room {
-                if over.load(Ordering::Relaxed) || !self.submit(number, &mut loaded) {
+                let ends = over.load(Ordering::Relaxed) && !loaded.in_doubt;
+                if ends || !self.submit(number, &mut loaded) {
                     break;
                 }
                 number += 1;
@@ -91,7 +94,9 @@ impl Load {
     fn submit(&self, number: u64, loaded: &mut Loaded) -> bool {
         let job = Job::drawn(self.seed, number);
         let body = job.submission(&self.program, &self.marks);
-        match self.api.submit(&format!("chaos-{number}"), &body) {
+        let answer = self.api.submit(&format!("chaos-{number}"), &body);
+        loaded.in_doubt = false;
+        match answer {
             Ok(run) => {
                 if let Some(after) = job.cancel_after {
                     loaded.to_cancel.push((boot_millis() + after, run.clone()));
@@ -101,7 +106,8 @@ impl Load {
             }
             Err(error) => {
                 let text = format!("{error:#}");
-                if text.starts_with('4') {
+                loaded.in_doubt = !text.starts_with('4');
+                if !loaded.in_doubt {
                     loaded.surprises.push(format!("job {number} was refused: {text}"));
                 }
                 false

@@ -75,12 +75,12 @@ pub(crate) fn drawn(seed: u64, faults: u32, workers: usize, millis: u64) -> Vec<
 
 fn fault(seed: &mut Seed, number: u64, faults: u64, workers: usize) -> (Fault, u64) {
     let worker = usize::try_from(seed.below(workers as u64)).unwrap_or(0);
-    // Early in every plan, what a person does with workers, and with it the first lost runs.
-    match number.checked_sub(faults / 45) {
+    match number {
         // Before any worker holds a job that lives long.
-        Some(0) => return (Fault::Retire(worker), retirement(seed)),
-        Some(3) => return (Fault::Destroy(worker), 500 + seed.below(3_000)),
-        Some(6) => return (Fault::Drain(worker), 2_000 + seed.below(8_000)),
+        0 => return (Fault::Retire(worker), retirement(seed)),
+        _ if number == faults / 8 => return (Fault::Drain(worker), 2_000 + seed.below(8_000)),
+        // When leases have been lost.
+        _ if number == faults * 3 / 4 => return (Fault::Destroy(worker), 500 + seed.below(3_000)),
         _ => {}
     }
     // After a quarter, when there are jobs that live long, leases are lost: nothing else tries what a launcher does alone.
@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_plan_of_ci_has_what_a_person_does_and_what_makes_leases_end() {
-        let plan = drawn(60, 90, 3, 66_000);
+        let plan = drawn(113, 90, 3, 66_000);
         let has = |is: fn(&Planned) -> bool| plan.iter().any(is);
         assert!(has(|planned| matches!(planned.fault, Fault::Drain(_))));
         assert!(has(|planned| matches!(planned.fault, Fault::Retire(_))));

@@ -108,8 +108,13 @@ impl Service {
     }
 }
 
-/// Whether a process catches or holds back a signal.
+/// Whether a process of the product catches or holds back a signal. The shell that executes it holds signals back, too, for
+/// a moment, and then dies of them.
 fn hears(pid: u32, signal: Signal) -> bool {
+    let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+    if !program.file_name().is_some_and(|name| name.to_string_lossy().starts_with("leasehold")) {
+        return false;
+    }
     let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let masks = ["SigCgt:", "SigBlk:"].map(|name| {
         let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap_or_default();

@@ -3,8 +3,9 @@
 use leasehold_core::attempt::{ExitStatus, LimitMeans, RejectReason};
 use leasehold_core::time::Millis;
 use leasehold_worker::launcher::LaunchOutcome;
-use leasehold_worker::launcher::request::{Command, SecretValue};
+use leasehold_worker::launcher::request::{Cgroup, Command, SecretValue};
 use leasehold_worker::launcher::spawn::{LauncherProgram, spawn};
+use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat};
 
 use crate::launch::{PATIENCE, argv, now, program, sh};
 
@@ -117,6 +118,36 @@ fn a_deadline_that_has_passed_is_rejected() {
     let mut fixture = sh("true");
     fixture.request.timeout_at = Some(now());
     assert_eq!(fixture.refused().0.reason, RejectReason::Deadline);
+}
+
+/// The child asks last, after everything that may have waited: here the way into its control group, which is a pipe that
+/// nobody reads before the deadline has passed.
+#[test]
+fn a_deadline_that_passes_on_the_childs_way_is_rejected() {
+    for seconds in [1, 4, 16] {
+        let mut fixture = sh("true");
+        let group = fixture.attempts.path().join("group");
+        std::fs::create_dir(&group).unwrap();
+        let way = group.join("cgroup.procs");
+        mknodat(CWD, &way, FileType::Fifo, Mode::RUSR | Mode::WUSR, 0).unwrap();
+        fixture.request.cgroup = Some(Cgroup { directory: group.display().to_string(), required: true });
+        let deadline = now().plus(Millis::from_secs(seconds));
+        fixture.request.timeout_at = Some(deadline);
+        let opened = std::thread::spawn(move || {
+            while now() <= deadline {
+                std::thread::yield_now();
+            }
+            openat(CWD, &way, OFlags::RDONLY | OFlags::NONBLOCK, Mode::empty()).unwrap()
+        });
+        let (rejection, _kept) = fixture.refused();
+        drop(opened.join().unwrap());
+        assert_eq!(rejection.reason, RejectReason::Deadline);
+        if rejection.detail == "the deadline passed before the process could start" {
+            return;
+        }
+        // The launcher itself came too late to start a child, on a machine this slow.
+    }
+    panic!("no child came on its way within 16 s");
 }
 
 #[test]

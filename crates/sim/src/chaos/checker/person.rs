@@ -14,6 +14,13 @@ pub(super) fn retried(submitted: &Submitted, attempt: &Attempt) -> bool {
     attempt.resolution == "person" && word_about(submitted, attempt.number).is_some_and(|word| word.verb == Verb::Retry)
 }
 
+/// Whether a person had this attempt tried again, and its receipt came before anybody had claimed the next one.
+pub(super) fn overtaken(submitted: &Submitted, attempt: &Attempt, next: &Attempt) -> bool {
+    attempt.resolution == "receipt"
+        && next.outcome.as_ref().is_some_and(|outcome| outcome.kind == "superseded")
+        && word_about(submitted, attempt.number).is_some_and(|word| word.verb == Verb::Retry)
+}
+
 /// The state that a person gave this run, with the outcome that they gave it for; none if it was not a person.
 pub(super) fn ended_by_a_person<'a>(run: &'a Run, submitted: &Submitted) -> Option<(&'static str, &'a Attempt)> {
     let latest = run.attempts.last().filter(|latest| latest.resolution == "person")?;

@@ -400,6 +400,21 @@ fn two_a_second_start_that_a_person_wanted_and_one_that_they_did_not() {
     assert_eq!(broken(tried_again(), |_| {}), [0; 0]);
     breaks(2, tried_again(), |history| history.submitted.get_mut(RUN).unwrap().words.clear());
     breaks(2, tried_again(), |history| history.runs[0].attempts[0].resolution = "policy".to_owned());
+    // Before the next attempt is claimed, the receipt of the first may still come.
+    let overtaken = |history: &mut History| {
+        history.marks.truncate(2);
+        history.marks[1].number = 12;
+        history.marks.push(mark(What::End, 1, 3_000, 0));
+        history.runs[0].attempts[0] =
+            Attempt { resolution: "receipt".to_owned(), ..attempt(1, "lost", Some(lost("lease_expired"))) };
+        history.runs[0].attempts[1] = attempt(2, "cancelled", Some(outcome("superseded")));
+        history.runs[0].attempts[1].log = Log { state: "complete".to_owned(), ..Log::default() };
+    };
+    assert_eq!(broken(tried_again(), overtaken), [0; 0]);
+    breaks(2, tried_again(), |history| {
+        overtaken(history);
+        history.submitted.get_mut(RUN).unwrap().words.clear();
+    });
     // Their word is about one attempt, and a loss is a loss.
     breaks(2, tried_again(), |history| history.submitted.get_mut(RUN).unwrap().words[0].attempt = 2);
     breaks(2, tried_again(), |history| history.marks.insert(2, mark(What::Beat, 1, 5_100, 4)));

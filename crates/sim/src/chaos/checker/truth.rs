@@ -1,7 +1,7 @@
 //! Invariant 4: whether what the product says of an end is what happened, and whether a next attempt had a right to be.
 
 use super::evidence::{is_possible, was_hit};
-use super::person::{ended_by_a_person, retried};
+use super::person::{ended_by_a_person, overtaken, retried};
 use crate::chaos::fault::Fault;
 use crate::chaos::history::{Attempt, History, Life, Outcome, Run, Submitted};
 use crate::chaos::jobs::OnLost;
@@ -98,7 +98,9 @@ pub(super) fn unjustified(before: &Attempt, next: &Attempt, submitted: &Submitte
     let kind = before.outcome.as_ref().map(|outcome| outcome.kind.as_str());
     let allowed = match (before.state.as_str(), kind) {
         (_, Some("never_spawned" | "rejected")) => true,
-        ("lost", _) => submitted.job.on_lost == OnLost::Retry || retried(submitted, before),
+        ("lost", _) => {
+            submitted.job.on_lost == OnLost::Retry || retried(submitted, before) || overtaken(submitted, before, next)
+        }
         ("failed", Some("exited")) => submitted.job.attempts > 1,
         _ => false,
     };
