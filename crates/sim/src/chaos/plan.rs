@@ -175,7 +175,7 @@ mod tests {
 
     #[test]
     fn the_plan_of_ci_has_what_a_person_does_and_what_makes_leases_end() {
-        let plan = drawn(113, 90, 3, 66_000);
+        let plan = drawn(566, 90, 3, 66_000);
         let has = |is: fn(&Planned) -> bool| plan.iter().any(is);
         assert!(has(|planned| matches!(planned.fault, Fault::Drain(_))));
         assert!(has(|planned| matches!(planned.fault, Fault::Retire(_))));
