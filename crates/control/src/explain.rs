@@ -7,6 +7,7 @@ use leasehold_core::id::{RunId, WorkerId};
 use leasehold_core::limits;
 use leasehold_core::lost::{Question, question};
 use leasehold_core::placement::{Availability, Explanation, Outlook, WorkerFacts, explain};
+use leasehold_core::remains::in_words;
 use leasehold_core::run::RunState;
 use leasehold_core::worker::WorkerState;
 use leasehold_store::view::{RunFacts, RunView, WorkerView};
@@ -29,15 +30,18 @@ pub struct RunExplanation {
     pub truncated: bool,
     /// What is open about it, while it is lost.
     pub question: Option<Question>,
+    /// What of it could not be killed, a sentence for each attempt.
+    pub remains: Vec<String>,
 }
 
 impl ControlPlane {
     /// Explains a run, against every worker there is, up to [`EXPLAINED_WORKERS`].
     pub async fn explain(&self, run: RunId) -> OperatorResult<RunExplanation> {
         let mut facts = self.facts(run, None).await?;
+        let remains = in_words(&facts.view.attempts);
         if facts.view.run.state != RunState::Pending {
             let question = question(&facts.view.run, &facts.view.attempts, &facts.view.revision);
-            return Ok(RunExplanation { run: facts.view, explanation: None, truncated: false, question });
+            return Ok(RunExplanation { run: facts.view, explanation: None, truncated: false, question, remains });
         }
         let mut workers = Vec::new();
         let truncated = loop {
@@ -58,7 +62,7 @@ impl ControlPlane {
             "the control plane's disk is nearly full: nothing new is started until there is room again"
                 .clone_into(&mut explanation.nearest);
         }
-        Ok(RunExplanation { run: facts.view, explanation: Some(explanation), truncated, question: None })
+        Ok(RunExplanation { run: facts.view, explanation: Some(explanation), truncated, question: None, remains })
     }
 
     async fn facts(&self, run: RunId, after: Option<WorkerId>) -> OperatorResult<RunFacts> {

@@ -4,7 +4,7 @@
 //! only orders renewals. A lease belongs to the worker's *current* session that proves its token: the first call
 //! that does so rebinds it. A started lease never crosses a boot. (ADR-0012 §3; protocol, *Attempts*.)
 
-use crate::attempt::{Attempt, AttemptState};
+use crate::attempt::{Attempt, AttemptState, Left};
 use crate::change::Change;
 use crate::counter::{FenceNumber, LeaseGeneration, LeaseVersion, SessionGeneration};
 use crate::crypto::Digest;
@@ -167,7 +167,8 @@ pub fn check_boot(attempt: &Attempt, session: &Session) -> Result<(), Refusal> {
     }
 }
 
-/// Renews a lease for the live session that proves its token.
+/// Renews a lease for the live session that proves its token, and notes what its holder says that the kernel does not let
+/// go of, where that has changed. A beat makes no event: what is left when the attempt ends is told with its end.
 ///
 /// A claimed attempt's lease is not extended (the claim window decides); one that has not reported *running* within its
 /// start window is not either: the lease's end decides.
@@ -176,6 +177,7 @@ pub fn renew(
     attempt: &Attempt,
     fence: &LeaseFence,
     session: &Session,
+    left: Option<&Left>,
     now: crate::time::Now,
 ) -> Result<(LeaseProjection, Change), Refusal> {
     let lease = check_holder(lease, fence, &session.worker)?;
@@ -200,6 +202,9 @@ pub fn renew(
     let projection = next.projection(attempt, now.lease);
     if next != *lease {
         change.lease = Some(next);
+    }
+    if attempt.state.is_started() && attempt.left.as_ref() != left {
+        change.attempt = Some(Attempt { left: left.cloned(), ..attempt.moved(attempt.state) });
     }
     Ok((projection, change))
 }

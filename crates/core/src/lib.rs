@@ -41,6 +41,7 @@ pub mod offer;
 pub mod placement;
 pub mod refusal;
 pub mod registration;
+pub mod remains;
 pub mod resolve;
 pub mod retry;
 pub mod revision;

@@ -42,6 +42,8 @@ pub const WHY_BYTES: usize = 512;
 
 /// Renewals in one heartbeat.
 pub const HEARTBEAT_RENEWALS: usize = 256;
+/// Renewals in one heartbeat that name what the kernel does not let go of.
+pub const HEARTBEAT_LEFT: usize = 8;
 /// Asks in one pull, and asks in `pending-claims.json`.
 pub const PULL_ASKS: usize = 16;
 /// The longest a pull may be held.

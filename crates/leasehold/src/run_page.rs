@@ -2,9 +2,9 @@
 
 use std::io::{self, Write};
 
-use leasehold_core::attempt::{LimitMeans, Resolution};
-use leasehold_core::lost;
+use leasehold_core::attempt::{Left, LimitMeans, Resolution};
 use leasehold_core::run::RunState;
+use leasehold_core::{lost, remains};
 use leasehold_wire::api::run::{AttemptDetail, Outcome, OutcomeKind, RunDetail};
 
 use crate::exit::Exit;
@@ -124,8 +124,13 @@ fn write_attempt(out: &mut dyn Write, attempt: &AttemptDetail, times: TimeArgs) 
         line("Evidence", &evidence_in_words(kind))?;
     }
     if let Some(left) = &attempt.cancel_incomplete {
-        let pids: Vec<_> = left.pids.iter().map(ToString::to_string).collect();
-        line("Left", &format!("{} processes could not be killed: {}", left.count, pids.join(", ")))?;
+        let left = remains::processes(&Left { count: left.count, pids: left.pids.clone() });
+        let text = if attempt.state.is_live() {
+            format!("the kernel does not let go of {left}: it ends when they are gone")
+        } else {
+            format!("the kernel did not let go of {left}")
+        };
+        line("Left", &text)?;
     }
     if attempt.may_live {
         line("Warning", "something that it started may still live on its machine, and keeps its places")?;

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::actor::{Actor, Origin};
-use leasehold_core::attempt::RunningCall;
+use leasehold_core::attempt::{Left, RunningCall};
 use leasehold_core::claim::{Ask, ReleaseReason};
 use leasehold_core::counter::{AttemptNumber, EventSequence, LeaseVersion, SessionVersion};
 use leasehold_core::crypto::Digest;
@@ -103,6 +103,8 @@ pub struct Renewal {
     pub fence: LeaseFence,
     /// The version its holder knows; it orders renewals and refuses nothing.
     pub version: LeaseVersion,
+    /// What the kernel does not let go of while the job is being stopped, by its holder's word.
+    pub left: Option<Left>,
 }
 
 /// A session beats and renews what it holds.

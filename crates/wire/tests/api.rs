@@ -24,6 +24,7 @@ use leasehold_core::limits;
 use leasehold_core::log::LogState;
 use leasehold_core::lost::question;
 use leasehold_core::placement::{Availability, WorkerFacts, explain};
+use leasehold_core::remains::in_words;
 use leasehold_core::resolve::{Resolve, Verb, Word};
 use leasehold_core::revision::Revision;
 use leasehold_core::run::{Closing, OnLost, Run, RunState, StopIntent, StopIntentReason};
@@ -194,7 +195,7 @@ fn explanation() -> RunExplanation {
     };
     let core = explain(revision.placement(), None, &[facts]);
     let explanation = Some(Explanation::new(&core, false));
-    RunExplanation { run_id: id(3), state: RunState::Pending, explanation, question: None }
+    RunExplanation { run_id: id(3), state: RunState::Pending, explanation, question: None, remains: Vec::new() }
 }
 
 /// A run whose attempt was lost, with everything that can be known of it.
@@ -211,8 +212,9 @@ fn lost() -> (Run, Attempt) {
 
 fn open_question() -> RunExplanation {
     let (run, attempt) = lost();
-    let found = question(&run, &[attempt], &revision()).unwrap();
-    RunExplanation { run_id: run.id, state: run.state, explanation: None, question: Some((&found).into()) }
+    let attempts = [attempt];
+    let question = Some((&question(&run, &attempts, &revision()).unwrap()).into());
+    RunExplanation { run_id: run.id, state: run.state, explanation: None, question, remains: in_words(&attempts) }
 }
 
 fn resolved() -> ResolveAnswer {

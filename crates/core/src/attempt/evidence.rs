@@ -44,7 +44,8 @@ impl EvidenceKind {
     }
 }
 
-/// Processes of an ended attempt that the kernel would not let go (`cancel_incomplete`).
+/// Processes of an attempt that the kernel does not let go of although its launcher kills them (`cancel_incomplete`): told
+/// while it is being stopped, and with its end.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Left {
     /// How many there were when the launcher gave up: at least one.

@@ -300,7 +300,7 @@ pub struct Attempt {
     pub evidence: BTreeSet<EvidenceKind>,
     /// Whether something it started may still live: it then keeps its places.
     pub may_live: bool,
-    /// What the kernel would not let go when it was stopped.
+    /// What the kernel would not let go when it was stopped; of a live attempt, what it does not let go so far.
     pub left: Option<Left>,
     /// The length and digest its end gave its log.
     pub log: Option<LogPin>,

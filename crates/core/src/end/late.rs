@@ -111,7 +111,8 @@ fn learn(attempt: &mut Attempt, call: &EndCall, session: &Session, change: &mut 
         Some(kind) => attempt.learn(kind),
         None => {}
     }
-    if let Some(left) = call.left.as_ref().filter(|_| !said) {
+    // Known already where the beats had told it.
+    if let Some(left) = call.left.as_ref().filter(|left| !said && attempt.left.as_ref() != Some(left)) {
         change.events.push(incomplete(left, attempt, session));
         attempt.leaves(left);
     }

@@ -284,12 +284,19 @@ const fn evidence(ending: &Ending) -> Option<EvidenceKind> {
     }
 }
 
-/// The event of what the kernel would not let go.
+/// The event of what the kernel would not let go, by the worker's word.
 fn incomplete(left: &Left, attempt: &Attempt, session: &Session) -> NewEvent {
+    naming(left, NewEvent::by_worker(EventKind::CancelIncomplete, attempt.run, Some(attempt.id), session))
+}
+
+/// The same of an attempt of which nothing is heard any more.
+fn left_behind(left: &Left, attempt: &Attempt, actor: &Actor) -> NewEvent {
+    naming(left, NewEvent::new(EventKind::CancelIncomplete, attempt.run, Some(attempt.id), actor.clone()))
+}
+
+fn naming(left: &Left, event: NewEvent) -> NewEvent {
     let pids: Vec<_> = left.pids.iter().map(ToString::to_string).collect();
-    NewEvent::by_worker(EventKind::CancelIncomplete, attempt.run, Some(attempt.id), session)
-        .with("count", left.count)
-        .with("pids", pids.join(" "))
+    event.with("count", left.count).with("pids", pids.join(" "))
 }
 
 fn under_lease(
@@ -317,6 +324,8 @@ fn under_lease(
     attempt = attempt.ended(meaning.state, meaning.outcome.clone(), meaning.at);
     attempt.log = call.log;
     attempt.usage = call.usage;
+    // The end's own word, below, replaces what the beats said.
+    attempt.left = None;
     if let Some(evidence) = evidence(&call.ending) {
         attempt.learn(evidence);
     }
@@ -412,6 +421,11 @@ pub(crate) fn lose(
     change.events.push(
         NewEvent::new(EventKind::AttemptLost, run.id, Some(attempt.id), actor.clone()).with("evidence", evidence),
     );
+    if let Some(left) = ended.left.clone() {
+        // The last that was heard of it; nobody has said since that it went.
+        ended.leaves(&left);
+        change.events.push(left_behind(&left, &ended, actor));
+    }
     let run = conclude(run, &mut ended, &meaning, policy, now, &mut change);
     change.attempt = Some(ended);
     change.run = Some(run);

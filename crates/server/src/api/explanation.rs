@@ -15,6 +15,7 @@ pub(super) async fn explanation(State(api): State<Api>, AtRun(run): AtRun, query
         run_id: run,
         state: found.run.run.state,
         question: found.question.as_ref().map(Into::into),
+        remains: found.remains,
         explanation: found.explanation.as_ref().map(|why| Explanation::new(why, found.truncated)),
     }))
 }

@@ -19,7 +19,11 @@ pub(super) async fn heartbeat(
     let renewals = said
         .renewals
         .iter()
-        .map(|renewal| Renewal { fence: renewal.lease.fence(renewal.attempt_id), version: renewal.version })
+        .map(|renewal| Renewal {
+            fence: renewal.lease.fence(renewal.attempt_id),
+            version: renewal.version,
+            left: renewal.cancel_incomplete.as_ref().map(Into::into),
+        })
         .collect();
     let faults = said.faults.as_ref().map(|faults| faults.iter().map(Into::into).collect());
     let word = Word { slots: said.slots, obeys_drain: said.draining };

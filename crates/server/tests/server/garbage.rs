@@ -132,7 +132,12 @@ fn golden() -> Vec<Vec<u8>> {
 /// Right calls of the machine, each with its method and path.
 fn right_calls(machine: &Machine<'_>, taken: &Taken) -> Vec<(&'static str, String, Vec<u8>)> {
     let (session, attempt, session_generation) = (machine.session, taken.attempt(), machine.generation);
-    let renewals = vec![Renewal { attempt_id: attempt, lease: taken.proof(), version: taken.offer.lease.version }];
+    let renewals = vec![Renewal {
+        attempt_id: attempt,
+        lease: taken.proof(),
+        version: taken.offer.lease.version,
+        cancel_incomplete: None,
+    }];
     let beat = HeartbeatRequest {
         session_generation,
         session_version: machine.version,

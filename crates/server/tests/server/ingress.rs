@@ -84,7 +84,12 @@ async fn calls_for_another(
         slots: 1,
         draining: false,
         faults: None,
-        renewals: vec![Renewal { attempt_id: attempt, lease: taken.proof(), version: taken.offer.lease.version }],
+        renewals: vec![Renewal {
+            attempt_id: attempt,
+            lease: taken.proof(),
+            version: taken.offer.lease.version,
+            cancel_incomplete: None,
+        }],
     });
     let said = caller.connection.said::<HeartbeatAnswer>("POST", &route::heartbeat(session), beat).await;
     codes.push(("heartbeat", code(said)));
@@ -274,7 +279,12 @@ async fn a_run_goes_all_the_way_over_the_wire() {
         slots: 3,
         draining: false,
         faults: None,
-        renewals: vec![Renewal { attempt_id: taken.attempt(), lease: taken.proof(), version: lease.version }],
+        renewals: vec![Renewal {
+            attempt_id: taken.attempt(),
+            lease: taken.proof(),
+            version: lease.version,
+            cancel_incomplete: None,
+        }],
     });
     let beaten: HeartbeatAnswer =
         machine.connection.said("POST", &route::heartbeat(machine.session), beat).await.unwrap();
@@ -391,7 +401,12 @@ async fn a_started_lease_never_crosses_a_boot_and_the_launchers_word_does() {
         let path = route::end(machine.session, taken.attempt());
         assert_eq!(code(machine.connection.said::<EndAnswer>("POST", &path, body).await), RefusalCode::LeaseFenced);
     }
-    let renewal = Renewal { attempt_id: taken.attempt(), lease: taken.proof(), version: taken.offer.lease.version };
+    let renewal = Renewal {
+        attempt_id: taken.attempt(),
+        lease: taken.proof(),
+        version: taken.offer.lease.version,
+        cancel_incomplete: None,
+    };
     let beat = encode(&HeartbeatRequest {
         session_generation: machine.generation,
         session_version: machine.version,

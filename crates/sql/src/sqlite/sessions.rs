@@ -179,7 +179,7 @@ fn renew_lease(tx: &Tx<'_>, renewal: &Renewal, session: &Session) -> Result<Resu
         Ok(named) => named,
         Err(refusal) => return Ok(Err(refusal)),
     };
-    match renew(named.lease.as_ref(), &named.attempt, &renewal.fence, session, tx.now) {
+    match renew(named.lease.as_ref(), &named.attempt, &renewal.fence, session, renewal.left.as_ref(), tx.now) {
         Ok((projection, change)) => {
             apply(tx, &Loaded::named(&named), &change)?;
             Ok(Ok(projection))

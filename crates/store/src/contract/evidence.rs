@@ -129,6 +129,49 @@ pub async fn what_the_kernel_would_not_let_go_is_remembered(harness: &dyn Harnes
     assert_eq!(told, 1);
 }
 
+/// While a job is being stopped, the beats say what the kernel does not let go of: kept as it changes, told by no event,
+/// and replaced by the word of the end. Where no end comes, the last that was said stands, and keeps its places.
+pub async fn what_the_kernel_does_not_let_go_of_is_said_by_beats(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let machine = world.machine("nas").await;
+    let session = world.session(&machine, "boot-a").await;
+    let left = Left { count: 2, pids: vec![77, 78] };
+    let beat = async |taken: &Taken, left: Option<&Left>| {
+        let mut call = world.beat_call(&taken.step.session, &[taken]).await;
+        call.renewals[0].left = left.cloned();
+        assert!(world.store.heartbeat(call).await.applied().leases[0].1.is_ok());
+        world.view(taken.run).await.attempts.remove(0)
+    };
+    let taken = world.running(&session, plain()).await;
+    world.store.cancel_run(world.cancel_call(taken.run)).await.applied();
+    let before = beat(&taken, None).await;
+    let story = world.story(taken.run).await;
+    let said = beat(&taken, Some(&left)).await;
+    assert_eq!((said.left.as_ref(), said.may_live, said.version), (Some(&left), false, before.version.next()));
+    assert_eq!(beat(&taken, Some(&left)).await, said, "said again, nothing is written");
+    let less = Left { count: 1, pids: vec![78] };
+    assert_eq!(beat(&taken, Some(&less)).await.left.as_ref(), Some(&less));
+    assert_eq!(beat(&taken, None).await.left, None);
+    beat(&taken, Some(&left)).await;
+    assert_eq!(world.story(taken.run).await, story, "a beat makes no event");
+    world.end(&taken, stopped(StopReason::Cancel)).await.applied();
+    let ended = world.view(taken.run).await.attempts.remove(0);
+    assert_eq!((ended.state, ended.left, ended.may_live), (AttemptState::Cancelled, None, false));
+
+    let taken = world.running(&session, plain()).await;
+    beat(&taken, Some(&left)).await;
+    world.expire(&taken).await;
+    let lost = world.view(taken.run).await.attempts.remove(0);
+    assert_eq!((lost.state, lost.left.as_ref(), lost.may_live), (AttemptState::Lost, Some(&left), true));
+    let taken = taken.held_by(&world.session(&machine, "boot-a").await);
+    let mut call = taken.end_call(stopped(StopReason::Lease));
+    call.left = Some(left);
+    world.store.end(call.clone()).await.applied();
+    gone_after_all(&world, &taken, call).await;
+    let told = world.story(taken.run).await.iter().filter(|kind| **kind == EventKind::CancelIncomplete).count();
+    assert_eq!(told, 1, "once, with the loss");
+}
+
 /// The launch says its end again without what was left: it is gone, and no late duplicate brings it back.
 async fn gone_after_all(world: &World<'_>, taken: &Taken, first: EndCall) {
     let before = world.view(taken.run).await.run;

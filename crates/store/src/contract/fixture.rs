@@ -309,7 +309,7 @@ impl<'h> World<'h> {
     pub(super) async fn beat_call(&self, session: &SessionFence, leases: &[&Taken]) -> Heartbeat {
         let renewals = leases
             .iter()
-            .map(|taken| Renewal { fence: taken.step.lease.clone(), version: taken.grant.lease.version })
+            .map(|taken| Renewal { fence: taken.step.lease.clone(), version: taken.grant.lease.version, left: None })
             .collect();
         let said = Said { slots: 4, obeys_drain: false };
         Heartbeat { session: session.clone(), version: self.version(session).await, said, faults: None, renewals }

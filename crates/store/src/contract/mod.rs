@@ -206,6 +206,7 @@ macro_rules! contract_suite {
             a_doubt_that_comes_late_keeps_its_places_until_refuted
             a_machine_that_started_anew_leaves_nothing
             what_the_kernel_would_not_let_go_is_remembered
+            what_the_kernel_does_not_let_go_of_is_said_by_beats
             a_late_word_without_its_token_closes_nothing
         });
         $crate::contract_suite!(@cases $harness, expiry {

@@ -85,7 +85,9 @@ pub(super) fn heartbeat(tx: &mut Transaction<'_>, call: &Heartbeat) -> Stored<Be
     for renewal in &call.renewals {
         let verdict = match tx.load(renewal.fence.attempt)? {
             None => Err(not_held()),
-            Some(loaded) => renew(loaded.lease.as_ref(), &loaded.attempt, &renewal.fence, &session, tx.now),
+            Some(loaded) => {
+                renew(loaded.lease.as_ref(), &loaded.attempt, &renewal.fence, &session, renewal.left.as_ref(), tx.now)
+            }
         };
         let verdict = match verdict {
             Ok((projection, change)) => {

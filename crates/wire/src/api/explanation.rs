@@ -17,7 +17,7 @@ pub struct RunExplanation {
     /// The run.
     #[serde(with = "field::text")]
     pub run_id: RunId,
-    /// Where it stands; only a pending or a lost run has more to explain.
+    /// Where it stands; a run has more to explain while it is pending or lost, or where something of it cannot be killed.
     #[serde(with = "field::text")]
     pub state: RunState,
     /// Why it is pending, while it is.
@@ -26,6 +26,9 @@ pub struct RunExplanation {
     /// What is open about it, while it is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<Question>,
+    /// What of it the kernel does not let go of although it is killed, a sentence for each attempt.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub remains: Vec<String>,
 }
 
 /// The open question of a lost run.

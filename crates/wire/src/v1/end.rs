@@ -189,16 +189,17 @@ pub struct CancelIncomplete {
 }
 
 impl CancelIncomplete {
-    fn check(&self) -> Result<(), WireError> {
+    /// `at` is where it stands in its message.
+    pub(super) fn check(&self, at: &str) -> Result<(), WireError> {
         let named = self.pids.len();
         if named > limits::LEFT_PIDS {
             let allowed = format!("at most {}", limits::LEFT_PIDS);
-            return Err(WireError::limit("cancel_incomplete.pids", format!("{named} process ids"), allowed));
+            return Err(WireError::limit(format!("{at}.pids"), format!("{named} process ids"), allowed));
         }
         let least = u64::try_from(named).unwrap_or(u64::MAX).max(1);
         if self.count < least {
             let got = format!("got {}", self.count);
-            return Err(WireError::invalid("cancel_incomplete.count", got, format!("at least {least}")));
+            return Err(WireError::invalid(format!("{at}.count"), got, format!("at least {least}")));
         }
         Ok(())
     }
@@ -211,12 +212,18 @@ impl From<&Left> for CancelIncomplete {
     }
 }
 
+impl From<&CancelIncomplete> for Left {
+    fn from(wire: &CancelIncomplete) -> Self {
+        Self { count: wire.count, pids: wire.pids.clone() }
+    }
+}
+
 impl Message for EndRequest {
     const SCHEMA: &'static str = "leasehold/end/v1";
     const LIMIT: usize = limits::JSON_BODY;
 
     fn check(&self) -> Result<(), WireError> {
-        self.cancel_incomplete.as_ref().map_or(Ok(()), CancelIncomplete::check)?;
+        self.cancel_incomplete.as_ref().map_or(Ok(()), |left| left.check("cancel_incomplete"))?;
         match &self.ending {
             Ending::Exited { status, .. } => status.check("ending.exited.status.signal"),
             Ending::Stopped { status, .. } => status.check("ending.stopped.status.signal"),
@@ -339,7 +346,7 @@ pub fn parse_end(worker: WorkerId, session: SessionId, attempt: AttemptId, body:
             oom_killed: usage.oom_killed,
             limits: CoreLimitsKept { memory: usage.limits.memory, cpu: usage.limits.cpu, pids: usage.limits.pids },
         }),
-        left: request.cancel_incomplete.map(|left| Left { count: left.count, pids: left.pids }),
+        left: request.cancel_incomplete.as_ref().map(Into::into),
         body: digest,
     })
 }

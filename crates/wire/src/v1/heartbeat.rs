@@ -11,6 +11,7 @@ use leasehold_core::session::SessionProjection;
 use leasehold_core::time::UtcMillis;
 use serde::{Deserialize, Serialize};
 
+use super::end::CancelIncomplete;
 use super::fence::LeaseProof;
 use super::problem::Refused;
 use super::projection::{Directive, Lease, Session};
@@ -81,6 +82,9 @@ pub struct Renewal {
     /// The version that the worker knows; it orders renewals and refuses nothing.
     #[serde(with = "field::number")]
     pub version: LeaseVersion,
+    /// What the kernel does not let go of while its job is being stopped; at most 8 renewals of a beat name any.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub cancel_incomplete: Option<CancelIncomplete>,
 }
 
 impl Message for HeartbeatRequest {
@@ -89,11 +93,16 @@ impl Message for HeartbeatRequest {
 
     fn check(&self) -> Result<(), WireError> {
         WireError::check_count("renewals", self.renewals.len(), limits::HEARTBEAT_RENEWALS)?;
+        let named = self.renewals.iter().filter(|renewal| renewal.cancel_incomplete.is_some()).count();
+        WireError::check_count("renewals.cancel_incomplete", named, limits::HEARTBEAT_LEFT)?;
         let mut seen = std::collections::BTreeSet::new();
         for (index, renewal) in self.renewals.iter().enumerate() {
             if !seen.insert(renewal.attempt_id) {
                 let field = format!("renewals[{index}].attempt_id");
                 return Err(WireError::invalid(field, "the same attempt twice", "every attempt once"));
+            }
+            if let Some(left) = &renewal.cancel_incomplete {
+                left.check(&format!("renewals[{index}].cancel_incomplete"))?;
             }
         }
         let faults = self.faults.as_deref().unwrap_or_default();

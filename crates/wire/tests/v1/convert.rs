@@ -9,7 +9,7 @@ use leasehold_core::limits;
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::revision::Revision;
 use leasehold_core::time::Millis;
-use leasehold_wire::v1::end::{EndAnswer, EndRequest, Ending, parse_end};
+use leasehold_wire::v1::end::{CancelIncomplete, EndAnswer, EndRequest, Ending, parse_end};
 use leasehold_wire::v1::heartbeat::HeartbeatRequest;
 use leasehold_wire::v1::logs::{LEASE_TOKEN, LogFence, check_chunk, parse_offset};
 use leasehold_wire::v1::offer::Offer;
@@ -121,6 +121,8 @@ fn the_largest_heartbeat_fits_into_its_limit() {
         .map(|n| {
             let mut renewal = renewal.clone();
             renewal.attempt_id = format!("0198a3c1-0000-7000-8000-{n:012x}").parse().unwrap();
+            let left = CancelIncomplete { count: 4_194_304, pids: vec![4_194_304; limits::LEFT_PIDS] };
+            renewal.cancel_incomplete = (n < limits::HEARTBEAT_LEFT).then_some(left);
             renewal.version = leasehold_core::counter::LeaseVersion::new(4_000_000_000).unwrap();
             renewal.lease.generation = leasehold_core::counter::LeaseGeneration::new(4_000_000_000).unwrap();
             renewal

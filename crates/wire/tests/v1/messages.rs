@@ -177,7 +177,12 @@ pub(crate) fn heartbeat() -> HeartbeatRequest {
             detail: "the inbox record contradicts what is on disk".to_owned(),
             since_ms: UtcMillis::new(1_769_828_400_000),
         }]),
-        renewals: vec![Renewal { attempt_id: attempt_id(), lease: proof(), version: LeaseVersion::new(6).unwrap() }],
+        renewals: vec![Renewal {
+            attempt_id: attempt_id(),
+            lease: proof(),
+            version: LeaseVersion::new(6).unwrap(),
+            cancel_incomplete: Some(CancelIncomplete { count: 1, pids: vec![4243] }),
+        }],
     }
 }
 

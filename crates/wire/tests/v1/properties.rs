@@ -7,7 +7,7 @@ use leasehold_core::crypto::LeaseToken;
 use leasehold_core::id::{AttemptId, OfferId};
 use leasehold_core::time::{Millis, UtcMillis};
 use leasehold_wire::document::Document;
-use leasehold_wire::v1::end::{EndRequest, Ending};
+use leasehold_wire::v1::end::{CancelIncomplete, EndRequest, Ending};
 use leasehold_wire::v1::fence::LeaseProof;
 use leasehold_wire::v1::heartbeat::{HeartbeatRequest, Renewal};
 use leasehold_wire::v1::offer::Offer;
@@ -39,10 +39,12 @@ fn proof() -> impl Strategy<Value = LeaseProof> {
 }
 
 fn renewal() -> impl Strategy<Value = Renewal> {
-    (uuid_v7(), proof(), number()).prop_map(|(attempt, lease, version)| Renewal {
+    let left = proptest::option::of((1..9_u64, any::<u32>()));
+    (uuid_v7(), proof(), number(), left).prop_map(|(attempt, lease, version, left)| Renewal {
         attempt_id: AttemptId::from_bytes(attempt).unwrap(),
         lease,
         version: LeaseVersion::new(version).unwrap(),
+        cancel_incomplete: left.map(|(count, pid)| CancelIncomplete { count, pids: vec![pid] }),
     })
 }
 

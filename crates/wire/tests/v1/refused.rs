@@ -237,6 +237,8 @@ fn each_message_refuses_what_its_fields_do_not_allow() {
         ("heartbeat", "/faults/0/detail", json!("two\nlines"), InvalidRequest),
         ("heartbeat", "/renewals/0/attempt_id", json!(id), InvalidRequest),
         ("heartbeat", "/renewals/0/lease/token", json!("A"), InvalidRequest),
+        ("heartbeat", "/renewals/0/cancel_incomplete/count", json!(0), InvalidRequest),
+        ("heartbeat", "/renewals/0/cancel_incomplete/pids", json!(vec![1; 17]), LimitExceeded),
         ("heartbeat-answer", "/session/state", json!("asleep"), InvalidRequest),
         ("heartbeat-answer", "/leases/1/verdict/refused/code", json!("because"), InvalidRequest),
         ("heartbeat-answer", "/directives/0/stop/reason", json!("boredom"), InvalidRequest),
@@ -299,6 +301,7 @@ fn longer_lists_than_allowed_are_refused() {
     };
     assert_eq!(grow("pull", "/asks", 17), (LimitExceeded, "asks".to_owned()));
     assert_eq!(grow("heartbeat", "/renewals", 257), (LimitExceeded, "renewals".to_owned()));
+    assert_eq!(grow("heartbeat", "/renewals", 17), (LimitExceeded, "renewals.cancel_incomplete".to_owned()));
     assert_eq!(grow("heartbeat", "/faults", 17), (LimitExceeded, "faults".to_owned()));
     assert_eq!(grow("heartbeat-answer", "/directives", 257), (LimitExceeded, "directives".to_owned()));
     assert_eq!(grow("heartbeat", "/renewals", 2), (InvalidRequest, "renewals[1].attempt_id".to_owned()));

@@ -103,6 +103,7 @@ pub(super) fn prepare(call: &Call, log: Bytes) -> Prepared {
                     attempt_id: renewal.lease.attempt,
                     lease: proof(&renewal.lease),
                     version: renewal.version,
+                    cancel_incomplete: renewal.left.as_ref().map(Into::into),
                 })
                 .collect();
             let request = HeartbeatRequest {

@@ -9,7 +9,7 @@ use leasehold_core::counter::SessionVersion;
 use leasehold_core::deadline::heartbeat_interval;
 use leasehold_core::id::{AttemptId, OfferId};
 use leasehold_core::lease::LeaseProjection;
-use leasehold_core::limits::{HEARTBEAT_RENEWALS, HEARTBEAT_RETRY};
+use leasehold_core::limits::{HEARTBEAT_LEFT, HEARTBEAT_RENEWALS, HEARTBEAT_RETRY};
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::session::{Said, SessionProjection};
 use leasehold_core::time::{BootInstant, Millis};
@@ -52,12 +52,22 @@ pub(super) struct Beat {
     offline_unanswered: bool,
     /// An offline was refused for leases that run out by themselves: the session is kept alive meanwhile.
     beats_first: bool,
+    /// Something was learnt since the beat under way was sent that people wait for.
+    news: bool,
     stopped: bool,
 }
 
 impl Beat {
     pub(super) fn now(&mut self) {
         self.next = None;
+    }
+
+    /// The next beat comes at once, or as soon as the one under way is answered.
+    pub(super) fn tell(&mut self) {
+        self.news = true;
+        if self.retry.failures == 0 {
+            self.next = None;
+        }
     }
 
     pub(super) fn stop(&mut self) {
@@ -101,6 +111,7 @@ impl Engine {
             Kind::Drain => Call::Drain { session, version },
             Kind::Offline => Call::Offline { session, version },
             Kind::Heartbeat => {
+                self.beat.news = false;
                 let slots = u16::try_from(self.free_slots()).unwrap_or(u16::MAX);
                 let said = Said { slots, obeys_drain: self.ordered.is_draining() };
                 Call::Heartbeat { session, version, said, faults: self.faults.tell(), renewals: self.renewals() }
@@ -117,9 +128,14 @@ impl Engine {
     /// is an earlier claim of an attempt that was claimed again.
     fn renewals(&self) -> Vec<Renewal> {
         let held = self.records.values().filter(|held| held.renews(&self.config.boot));
-        held.filter(|held| self.latest_claim(held.record.attempt()) == Some(held.record.id()))
-            .take(HEARTBEAT_RENEWALS)
-            .map(|held| Renewal { lease: held.lease_proof(), version: held.lease.version })
+        let held = held.filter(|held| self.latest_claim(held.record.attempt()) == Some(held.record.id()));
+        let mut room = HEARTBEAT_LEFT;
+        held.take(HEARTBEAT_RENEWALS)
+            .map(|held| {
+                let left = held.left.clone().filter(|_| room > 0);
+                room -= usize::from(left.is_some());
+                Renewal { lease: held.lease_proof(), version: held.lease.version, left }
+            })
             .collect()
     }
 
@@ -161,8 +177,8 @@ impl Engine {
                 if first {
                     self.report(Level::Info, None, "ready");
                 }
-                if call.obeys_drain != self.ordered.is_draining() {
-                    // Told meanwhile: said at once, so that it is told no more.
+                if call.obeys_drain != self.ordered.is_draining() || self.beat.news {
+                    // Told or learnt meanwhile: said at once.
                     self.beat.now();
                 }
             }

@@ -221,6 +221,8 @@ pub struct Renewal {
     pub lease: HeldLease,
     /// The version known here.
     pub version: LeaseVersion,
+    /// What the kernel does not let go of while its job is being stopped.
+    pub left: Option<Left>,
 }
 
 /// The numbers of the live session.

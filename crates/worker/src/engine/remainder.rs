@@ -67,6 +67,10 @@ impl Engine {
         if held.left == left {
             return;
         }
+        // How many they are goes with the next beat; that there are any, or none any more, at once.
+        if held.left.is_some() != left.is_some() && held.renews(&self.config.boot) {
+            self.beat.tell();
+        }
         held.left.clone_from(&left);
         let attempt = held.record.attempt();
         if let Some(Left { count, pids }) = left {

@@ -34,16 +34,24 @@ impl Explain {
         let client = self.connected.client()?;
         let answer: RunExplanation = client.get(&route::of_run(route::RUN_EXPLANATION, &self.run)).await?;
         let id = answer.run_id.to_string();
-        self.connected.output.one(&answer, &id, |out| match (&answer.explanation, &answer.question) {
-            (Some(found), _) => {
-                write!(out, "Run {id} is pending: ")?;
-                explanation::write(out, found)
+        self.connected.output.one(&answer, &id, |out| {
+            match (&answer.explanation, &answer.question) {
+                (Some(found), _) => {
+                    write!(out, "Run {id} is pending: ")?;
+                    explanation::write(out, found)?;
+                }
+                (None, Some(question)) => {
+                    writeln!(out, "Run {id} is lost: contact was lost, and what became of it is an open question.\n")?;
+                    question::write(out, question, &id)?;
+                }
+                (None, None) if answer.remains.is_empty() => {
+                    writeln!(out, "Run {id} is {}: nothing to explain", answer.state)?;
+                }
+                (None, None) => writeln!(out, "Run {id} is {}.", answer.state)?,
             }
-            (None, Some(question)) => {
-                writeln!(out, "Run {id} is lost: contact was lost, and what became of it is an open question.\n")?;
-                question::write(out, question, &id)
-            }
-            (None, None) => writeln!(out, "Run {id} is {}: nothing to explain", answer.state),
+            // A lost run's question tells of it among the rest that is known.
+            let remains = answer.remains.iter().filter(|_| answer.question.is_none());
+            remains.into_iter().try_for_each(|sentence| writeln!(out, "{sentence}"))
         })?;
         Ok(Exit::Done)
     }

@@ -232,11 +232,25 @@ fn what_the_kernel_does_not_let_go_of_is_named_and_seen_off() -> Result<()> {
         let written = cluster.written();
         if written.contains("the kernel does not let go of 1 of its processes") { Ok(()) } else { Err(written) }
     })?;
+    eventually("everybody to be told", || {
+        let run = cluster.json(&["runs", "get", &run]);
+        let named = &run["attempts"][0]["cancel_incomplete"];
+        let told = named["count"] == 1 && named["pids"][0].as_u64() == job.parse().ok();
+        if told { Ok(()) } else { Err(run.to_string()) }
+    })?;
+    let explained = cluster.ask(&["explain", &run]);
+    let words = format!("the kernel does not let go of 1 process ({job}): it ends when they are gone");
+    ensure!(explained.contains(&words) && cluster.ask(&["runs", "get", &run]).contains(&words), "{explained}");
     let other = cluster.submit(&["--", "true"]);
     cluster.wait_for_state(&other, "succeeded")?;
     ensure!(cluster.json(&["runs", "get", &run])["state"] == "running", "over, and its process is there");
     freezer.set("THAWED")?;
-    cluster.wait_for_state(&run, "cancelled")?;
+    let cancelled = cluster.wait_for_state(&run, "cancelled")?;
+    let attempt = &cancelled["attempts"][0];
+    ensure!(attempt["cancel_incomplete"].is_null() && attempt["may_live"] == false, "it went: {cancelled}");
+    let told = story::kinds(&cluster, &run)?;
+    let left = ["cancel.incomplete", "cancel.completed"];
+    ensure!(told.iter().all(|kind| !left.contains(&kind.as_str())), "nothing was left when it ended: {told:?}");
     eventually("every attempt's directory to go", || {
         let left = cluster.worker(near).files_in("attempts");
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }

@@ -82,8 +82,11 @@ async fn a_damaged_attempt_takes_neither_its_workers_session_nor_its_other_lease
         let wish = "UPDATE run SET intent_reason = 'cancel', intent_by = 'system', intent_at = 1 WHERE id = ?1";
         assert_eq!(connection.execute(wish, [run.as_bytes()]).unwrap(), 1);
     }
-    let renewals =
-        [&broken, &whole].map(|grant| Renewal { fence: step(&session, grant).lease, version: grant.lease.version });
+    let renewals = [&broken, &whole].map(|grant| Renewal {
+        fence: step(&session, grant).lease,
+        version: grant.lease.version,
+        left: None,
+    });
     let beat = Heartbeat {
         session: session.clone(),
         version: SessionVersion::FIRST,

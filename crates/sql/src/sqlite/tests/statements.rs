@@ -58,7 +58,7 @@ pub(super) async fn everything(fixture: &Fixture) {
         store.append_log(call).await.unwrap().into_result().unwrap();
     }
     assert_eq!(store.read_log(grant.attempt.id, 2, 4).await.unwrap().unwrap().bytes, b"e tw");
-    let renewals = vec![Renewal { fence: fence.lease.clone(), version: grant.lease.version }];
+    let renewals = vec![Renewal { fence: fence.lease.clone(), version: grant.lease.version, left: None }];
     let beat = Heartbeat {
         session: session.clone(),
         version: SessionVersion::FIRST,

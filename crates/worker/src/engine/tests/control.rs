@@ -207,7 +207,7 @@ impl Control {
                 let mut verdicts = Vec::new();
                 for renewal in renewals {
                     let verdict = self.with(&beaten, &renewal.lease, |held, fence, _, now| {
-                        lease::renew(held.lease, held.attempt, fence, held.session, now)
+                        lease::renew(held.lease, held.attempt, fence, held.session, renewal.left.as_ref(), now)
                     });
                     verdicts.push((renewal.lease.attempt, verdict));
                 }
