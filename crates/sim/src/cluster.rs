@@ -15,7 +15,7 @@ use tempfile::TempDir;
 use crate::eventually::eventually;
 use crate::machine::{self, Machine};
 use crate::process::{self, Ended, Running, Stream};
-use crate::{binaries, database, processes, request};
+use crate::{binaries, control_groups, database, processes, request};
 
 /// A control plane under test.
 #[derive(Debug)]
@@ -573,14 +573,17 @@ impl Cluster {
 
 impl Drop for Cluster {
     fn drop(&mut self) {
+        let homes: Vec<_> =
+            self.workers.iter().flat_map(|worker| control_groups::homes(&worker.name, &worker.state)).collect();
         // Reaped first, or a killed agent would stay a zombie of ours.
         self.workers.clear();
         self.control = None;
         let killed = processes::kill_all_naming(self.directory.path());
+        let cleared: Result<()> = homes.iter().try_for_each(|home| control_groups::clear(home));
         if std::thread::panicking() {
             return;
         }
-        if let Err(error) = killed {
+        if let Err(error) = killed.and(cleared) {
             panic!("{error:#}");
         }
     }

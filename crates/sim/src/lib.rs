@@ -10,6 +10,7 @@
 pub mod binaries;
 pub mod chaos;
 pub mod cluster;
+pub mod control_groups;
 pub mod database;
 pub mod eventually;
 pub mod impostor;

@@ -301,6 +301,8 @@ impl Driver {
     fn leave_home(&self) {
         let idle = std::fs::read_dir(self.state.attempts()).is_ok_and(|mut entries| entries.next().is_none());
         if let (Some(home), true) = (&self.surroundings.home, idle) {
+            // Groups of what was kept on purpose and has ended since.
+            home.sweep(|_| false);
             home.leave();
         }
     }
