@@ -67,6 +67,18 @@ pub struct Cut {
     pub stderr: u64,
 }
 
+impl Cut {
+    /// What two cuts of one log say together; the worse reason stands for both.
+    #[must_use]
+    pub fn and(self, more: Self) -> Self {
+        Self {
+            reason: self.reason.max(more.reason),
+            stdout: self.stdout.saturating_add(more.stdout),
+            stderr: self.stderr.saturating_add(more.stderr),
+        }
+    }
+}
+
 /// What a frame carries.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Body {
@@ -187,6 +199,19 @@ pub fn whole_frames(bytes: &[u8]) -> Result<usize, FrameError> {
         }
     }
     Ok(whole)
+}
+
+/// How many of `bytes`, which begin at a frame, are whole frames before the first that makes no sense: as far as a log
+/// can be believed.
+pub fn sound_frames(bytes: &[u8]) -> usize {
+    let mut whole = 0;
+    while let Ok(Some(header)) = header(&bytes[whole..]) {
+        match whole + HEADER + header.length {
+            end if end <= bytes.len() => whole = end,
+            _ => break,
+        }
+    }
+    whole
 }
 
 /// Reads frames from pieces cut anywhere. Holds at most one unfinished frame beside what was pushed and not yet

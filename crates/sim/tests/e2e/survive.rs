@@ -76,7 +76,7 @@ fn a_job_dies_with_its_launcher_and_is_not_started_again_by_a_guess() -> Result<
     let mut cluster = Cluster::start()?;
     let near = cluster.join(WorkerOptions::named("near"))?;
     let held = cluster.directory().join("held");
-    let run = cluster.submit(&["--", "sh", "-c", &heart(&held)]);
+    let run = cluster.submit(&["--", "sh", "-c", &format!("echo alive; {}", heart(&held))]);
     wait_for_beats(&held)?;
 
     for launcher in cluster.worker(near).launchers() {
@@ -87,6 +87,18 @@ fn a_job_dies_with_its_launcher_and_is_not_started_again_by_a_guess() -> Result<
     let evidence = first_attempt(&lost)["outcome"]["evidence"].as_str().unwrap_or_default().to_owned();
     assert!(evidence.starts_with("launcher_killed"), "{lost}");
     assert_eq!(lost["attempts"].as_array().map(Vec::len), Some(1), "held until somebody decides: {lost}");
+    // All that its launcher wrote is kept, and known to be not all that it would have been.
+    let log = eventually("what there is of its log", || {
+        let run = cluster.json(&["runs", "get", &run]);
+        let log = first_attempt(&run)["log"].clone();
+        if log["state"] == "incomplete" { Ok(log) } else { Err(run.to_string()) }
+    })?;
+    assert_eq!(
+        (log["reason"].as_str(), log["received"].as_u64()),
+        (Some("launcher_died"), log["length"].as_u64()),
+        "{log}"
+    );
+    assert_eq!(cluster.ask(&["runs", "logs", &run]), "alive", "{log}");
 
     // Where the task says that a second start is safe, the policy starts it.
     let starts = cluster.directory().join("starts");

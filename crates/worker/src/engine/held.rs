@@ -1,6 +1,6 @@
 //! One inbox record being worked on: what is durable, what this life knows, and the one operation under way.
 
-use leasehold_core::attempt::{Left, RejectReason, StopReason};
+use leasehold_core::attempt::{EvidenceKind, Left, RejectReason, StopReason};
 use leasehold_core::counter::LeaseVersion;
 use leasehold_core::crypto::CompletionToken;
 use leasehold_core::deadline::{kill_margin, lease_deadline, stop_plan};
@@ -38,6 +38,8 @@ pub(super) enum Known {
         /// In the launcher's words.
         detail: String,
     },
+    /// Nobody saw its end; what it left of its log is to be measured, then that is reported.
+    Lost(EvidenceKind),
     /// How it ended; to be reported until it is answered.
     Ended(Box<End>),
 }
@@ -58,6 +60,7 @@ pub(super) enum Doing {
     Observe,
     Attach,
     StopRemains,
+    MeasureLog,
     Running {
         sent: BootInstant,
     },
@@ -181,7 +184,7 @@ impl Held {
     }
 
     pub(super) fn has_end(&self) -> bool {
-        matches!(self.known, Known::Ended(_)) || matches!(self.doing, Some((_, Doing::End(_))))
+        matches!(self.known, Known::Lost(_) | Known::Ended(_)) || matches!(self.doing, Some((_, Doing::End(_))))
     }
 
     /// Whether the attempt's directory may be this claim's. A claim that never started has none, and the directory that

@@ -280,6 +280,11 @@ impl Engine {
                     self.attached(offer, attached);
                 }
             }
+            Input::LogMeasured { op, log } => {
+                if let Some(offer) = self.record_of(op) {
+                    self.log_measured(offer, log);
+                }
+            }
             Input::Remains { op, evidence } => {
                 if let Some(offer) = self.record_of(op) {
                     self.remains_stopped(offer, evidence);

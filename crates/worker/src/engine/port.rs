@@ -92,6 +92,13 @@ pub enum Input {
         /// Whether it succeeded.
         attached: bool,
     },
+    /// The log of an attempt whose launcher said no last word, as it stands on disk; none: there is none.
+    LogMeasured {
+        /// Which effect.
+        op: OpId,
+        /// Its whole frames.
+        log: Option<LogPin>,
+    },
     /// What was left of an attempt was stopped, as far as that could be verified.
     Remains {
         /// Which effect.
@@ -539,6 +546,13 @@ pub enum Effect {
     },
     /// Stop what the barrier's identity and cgroup name, the launcher included, and verify that it is gone.
     StopRemains {
+        /// Its name.
+        op: OpId,
+        /// Whose.
+        attempt: AttemptId,
+    },
+    /// Measure the log of an attempt whose launcher is gone.
+    MeasureLog {
         /// Its name.
         op: OpId,
         /// Whose.

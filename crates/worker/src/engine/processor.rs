@@ -49,6 +49,7 @@ impl Engine {
             Known::Detached => return self.begin(offer, Doing::Attach),
             Known::Orphaned | Known::Damaged => return self.begin(offer, Doing::StopRemains),
             Known::NotStarted { .. } => return self.start_failed(offer),
+            Known::Lost(_) => return self.begin(offer, Doing::MeasureLog),
             Known::Ended(_) => return self.submit(offer),
             Known::Here | Known::Attached => {}
         }
@@ -82,6 +83,7 @@ impl Engine {
             (Doing::RemoveRecord, _) => Effect::RemoveRecord { op, offer },
             (Doing::Attach, _) => Effect::Attach { op, offer, attempt },
             (Doing::StopRemains, _) => Effect::StopRemains { op, attempt },
+            (Doing::MeasureLog, _) => Effect::MeasureLog { op, attempt },
             (Doing::Observe, _) => Effect::Observe { op, attempt, tombstone: held.may_bury(&self.config.boot) },
             (Doing::Launch, _) => match held.prepared.take() {
                 Some(launch) => Effect::Launch { op, launch },

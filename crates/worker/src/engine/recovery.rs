@@ -3,7 +3,7 @@
 //! The verdict is [`leasehold_core::verdict::judge`], in this life as after a crash: a launch whose outcome is unclear is
 //! found out the same way as one that an earlier life began. (Worker design, *The decidable spawn barrier*.)
 
-use leasehold_core::attempt::{EvidenceKind, StopReason};
+use leasehold_core::attempt::{EvidenceKind, LogPin, StopReason};
 use leasehold_core::end::Ending;
 use leasehold_core::fault::FaultKind;
 use leasehold_core::id::{BootId, OfferId};
@@ -75,11 +75,6 @@ impl Held {
             left: receipt.left,
         }
     }
-
-    pub(super) fn lost(evidence: EvidenceKind) -> Known {
-        let ending = Ending::Lost { evidence };
-        Known::Ended(Box::new(End { ending, callback: None, running: None, log: None, usage: None, left: None }))
-    }
 }
 
 impl Engine {
@@ -98,8 +93,8 @@ impl Engine {
                 held.known = Known::Damaged;
                 return self.begin(offer, Doing::StopRemains);
             }
-            held.known = Held::lost(EvidenceKind::RecordDamaged);
-            return self.submit(offer);
+            held.known = Known::Lost(EvidenceKind::RecordDamaged);
+            return self.begin(offer, Doing::MeasureLog);
         }
         self.begin(offer, Doing::Observe);
     }
@@ -209,20 +204,32 @@ impl Engine {
                 self.report(Level::Fault, Some(attempt), "its launcher died; stopping what it left");
             }
             Verdict::Rebooted => {
-                held.known = Held::lost(EvidenceKind::MachineRebooted);
+                held.known = Known::Lost(EvidenceKind::MachineRebooted);
                 self.report(Level::Warning, Some(attempt), "the machine started anew while this attempt ran");
             }
             Verdict::Damaged => {
                 held.known = if held.record.boot == this_boot {
                     Known::Damaged
                 } else {
-                    Held::lost(EvidenceKind::RecordDamaged)
+                    Known::Lost(EvidenceKind::RecordDamaged)
                 };
                 let text = "the inbox record contradicts what is on disk";
                 self.fault(FaultKind::RecordDamaged, Some(attempt), text);
             }
         }
         debug_assert!(verdict != Verdict::Running || found.barrier == BarrierFact::Child);
+    }
+
+    /// What is on disk of the log of an attempt that is lost is all that there will be of it: pinned, so that it is shipped
+    /// whole, and known to be not finished.
+    pub(super) fn log_measured(&mut self, offer: OfferId, log: Option<LogPin>) {
+        let Some(held) = self.records.get_mut(&offer) else { return };
+        held.doing = None;
+        let Known::Lost(evidence) = held.known else { return };
+        held.log.pinned(log.map(|log| log.length));
+        let ending = Ending::Lost { evidence };
+        held.known =
+            Known::Ended(Box::new(End { ending, callback: None, running: None, log, usage: None, left: None }));
     }
 
     pub(super) fn attached(&mut self, offer: OfferId, attached: bool) {
@@ -309,8 +316,8 @@ impl Engine {
         }
         // After an overdue launcher was stopped its receipt may be there after all: look once more.
         held.known = match (&held.known, evidence) {
-            (Known::Damaged, EvidenceKind::LauncherKilledAllGone) => Held::lost(EvidenceKind::RecordDamaged),
-            (Known::Orphaned | Known::Damaged, evidence) => Held::lost(evidence),
+            (Known::Damaged, EvidenceKind::LauncherKilledAllGone) => Known::Lost(EvidenceKind::RecordDamaged),
+            (Known::Orphaned | Known::Damaged, evidence) => Known::Lost(evidence),
             _ => Known::Nothing,
         };
     }

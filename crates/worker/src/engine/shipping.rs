@@ -99,7 +99,9 @@ impl Shipping {
     }
 
     fn wants(&self) -> bool {
-        let more = self.available.is_some_and(|available| available > self.durable && self.stuck_at != Some(available));
+        // What stands behind the pinned end is no part of the log.
+        let end = self.available.map(|available| self.pinned.map_or(available, |pinned| available.min(pinned)));
+        let more = end.is_some_and(|end| end > self.durable) && self.stuck_at != self.available;
         more && !self.busy && !self.given_up
     }
 }

@@ -99,6 +99,7 @@ const fn job(known: &Known) -> &'static str {
         Known::Orphaned => "its launcher died; what is left is being stopped",
         Known::Damaged => "its record is damaged; what is left is being stopped",
         Known::NotStarted { .. } => "did not start",
+        Known::Lost(_) => "over, nobody saw its end",
         Known::Ended(_) => "ended, to be reported",
     }
 }

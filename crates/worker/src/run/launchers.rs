@@ -2,12 +2,14 @@
 //!
 //! (Worker design, *From offer to running*, *The decidable spawn barrier*, *Launcher*.)
 
+use std::io::Read;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 
 use bytes::Bytes;
-use leasehold_core::attempt::{Callback, EvidenceKind, LimitMeans, LimitsKept, RejectReason};
-use leasehold_core::frame::whole_frames;
+use leasehold_core::attempt::{Callback, EvidenceKind, LimitMeans, LimitsKept, LogPin, RejectReason};
+use leasehold_core::crypto::{Domain, Hasher};
+use leasehold_core::frame::{Body, Cut, Decoder, sound_frames, whole_frames};
 use leasehold_core::id::{AttemptId, BootId, WorkerId};
 use leasehold_core::limits::MIB;
 use leasehold_core::revision::{OnLeaseLoss, Program};
@@ -31,6 +33,9 @@ use crate::launcher::{Barrier, Conclusion, LaunchOutcome, Receipt, Rejection};
 const PATIENCE: Millis = Millis::from_secs(10);
 /// How long a killed launcher may take to be gone.
 const GONE: Millis = Millis::from_secs(3);
+
+/// Bytes of a log that are measured at once.
+const MEASURED_AT_ONCE: u64 = 256 * 1024;
 
 /// What every launch of this agent has in common.
 #[derive(Debug, Clone)]
@@ -247,9 +252,50 @@ pub(super) fn read_log(attempts: &Path, attempt: AttemptId, offset: u64, most: u
     let size = usize::try_from(length.saturating_sub(offset)).unwrap_or(usize::MAX).min(most);
     let mut bytes = vec![0; size];
     file.read_exact_at(&mut bytes, offset).map_err(|error| error.to_string())?;
-    let whole = whole_frames(&bytes).map_err(|error| error.to_string())?;
+    let whole = match sound_frames(&bytes) {
+        0 => whole_frames(&bytes).map_err(|error| error.to_string())?,
+        sound => sound,
+    };
     bytes.truncate(whole);
     Ok(bytes.into())
+}
+
+/// What stands on disk of the log of an attempt whose launcher is gone: its whole frames, as far as they make sense. None
+/// where there is no log, or nobody can read it.
+pub(super) fn measure_log(attempts: &Path, attempt: AttemptId) -> Option<LogPin> {
+    let dir = AttemptDir::find(attempts, attempt).ok()??;
+    match measured(&dir.path(LOG)) {
+        Ok(pin) => Some(pin),
+        Err(error) => {
+            tracing::warn!(%attempt, "what there is of its log is not known: {error}");
+            None
+        }
+    }
+}
+
+fn measured(path: &Path) -> std::io::Result<LogPin> {
+    let mut file = std::fs::File::open(path)?;
+    let (mut hasher, mut decoder) = (Hasher::new(Domain::Log), Decoder::new());
+    let (mut length, mut cut): (u64, Option<Cut>) = (0, None);
+    let mut rest = Vec::new();
+    loop {
+        let before = rest.len();
+        (&mut file).take(MEASURED_AT_ONCE).read_to_end(&mut rest)?;
+        // After a power cut the end of the file may be anything: the log goes as far as its frames do.
+        let whole = sound_frames(&rest);
+        hasher.update(&rest[..whole]);
+        length = length.saturating_add(u64::try_from(whole).unwrap_or(u64::MAX));
+        decoder.push(&rest[..whole]);
+        while let Ok(Some(frame)) = decoder.next_frame() {
+            if let Body::Cut(more) = frame.body {
+                cut = Some(cut.map_or(more, |known| known.and(more)));
+            }
+        }
+        if rest.len() == before || whole_frames(&rest).is_err() {
+            return Ok(LogPin { length, digest: hasher.finish(), cut, finished: false });
+        }
+        rest.drain(..whole);
+    }
 }
 
 #[cfg(test)]
@@ -295,6 +341,43 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn what_a_dead_launcher_left_of_its_log_is_its_sound_frames() {
+        use leasehold_core::crypto::Digest;
+        use leasehold_core::frame::{CutReason, encode_cut};
+        let attempts = tempfile::tempdir().unwrap();
+        let attempt: AttemptId = "01900000-0000-7000-8000-000000000000".parse().unwrap();
+        assert_eq!(measure_log(attempts.path(), attempt), None, "no directory");
+        let dir = AttemptDir::create(attempts.path(), attempt).unwrap();
+        assert_eq!(measure_log(attempts.path(), attempt), None, "no log");
+        let mut log = Vec::new();
+        let cut = |reason, stdout| Cut { reason, stdout, stderr: 1 };
+        encode_output(&mut log, UtcMillis::new(1), Stream::Stdout, &vec![7; 700_000]);
+        encode_cut(&mut log, UtcMillis::new(2), cut(CutReason::DiskFull, 5));
+        encode_cut(&mut log, UtcMillis::new(3), cut(CutReason::Quota, 6));
+        encode_output(&mut log, UtcMillis::new(4), Stream::Stderr, b"after");
+        let whole = LogPin {
+            length: u64::try_from(log.len()).unwrap(),
+            digest: Digest::of(Domain::Log, &log),
+            cut: Some(Cut { reason: CutReason::DiskFull, stdout: 11, stderr: 2 }),
+            finished: false,
+        };
+        // Half a frame, the zeros of a power cut, and what was never a frame: none of it is the log.
+        let mut half = Vec::new();
+        encode_output(&mut half, UtcMillis::new(5), Stream::Stdout, b"half");
+        let zeros = vec![0; 400_000];
+        for more in [&[] as &[u8], &half[..half.len() - 1], &zeros, b"garbage"] {
+            std::fs::write(dir.path(LOG), [&log, more].concat()).unwrap();
+            assert_eq!(measure_log(attempts.path(), attempt), Some(whole));
+            let mut shipped = Vec::new();
+            while shipped.len() < log.len() {
+                let offset = u64::try_from(shipped.len()).unwrap();
+                shipped.extend_from_slice(&read_log(attempts.path(), attempt, offset, 256 * 1024).unwrap());
+            }
+            assert_eq!(shipped, log);
         }
     }
 

@@ -278,6 +278,13 @@ impl Driver {
                     Input::Remains { op, evidence }
                 });
             }
+            Effect::MeasureLog { op, attempt } => {
+                let state = Arc::clone(&self.state);
+                self.tasks.blocking(Input::LogMeasured { op, log: None }, move || {
+                    let log = launchers::measure_log(state.attempts(), attempt);
+                    Input::LogMeasured { op, log }
+                });
+            }
             Effect::SendDeadline { attempt, deadline } => {
                 if let Some(control) = self.controls.get(&attempt)
                     && let Err(error) = control.get_ref().extend(deadline)

@@ -579,6 +579,15 @@ impl World {
                 }
                 self.answer(wait, Input::Remains { op, evidence: EvidenceKind::LauncherKilledAllGone });
             }
+            Effect::MeasureLog { op, attempt } => {
+                let log = self.disk.directories.get(&attempt).map(|directory| LogPin {
+                    length: directory.log,
+                    digest: Digest::from_bytes([2; 32]),
+                    cut: None,
+                    finished: false,
+                });
+                self.answer(wait, Input::LogMeasured { op, log });
+            }
             Effect::SendDeadline { attempt, deadline, .. } => {
                 if let Some(launcher) = self.launchers.get_mut(&attempt) {
                     launcher.deadline = launcher.deadline.max(deadline);
