@@ -43,12 +43,13 @@ impl Host {
     /// Makes a machine whose clock and boot id are files in `directory`; with control groups of its own, where this one
     /// has any, if `has_groups`.
     pub(crate) fn create(name: &str, directory: &Path, has_groups: bool) -> Result<Self> {
+        // First, for it may be missing, and a namespace would stay.
+        let clock = WallClock::new(directory.join(format!("{name}-clock")))?;
         let namespace = format!("leasehold-{}-{name}", std::process::id());
         ip(&format!("netns add {namespace}"))?;
         ip(&format!("-n {namespace} link set lo up"))?;
         let link = format!("/run/netns/{namespace}");
         let inode = format!("net:[{}]", std::os::unix::fs::MetadataExt::ino(&fs::metadata(&link).context(link)?));
-        let clock = WallClock::new(directory.join(format!("{name}-clock")))?;
         let group = has_groups.then(|| namespace.clone());
         let (name, directory) = (name.to_owned(), directory.to_owned());
         let mut host = Self { name, namespace, inode, clock, group, directory, boots: 0 };
