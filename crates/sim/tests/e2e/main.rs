@@ -20,6 +20,7 @@ mod marks;
 mod metrics;
 mod operate;
 mod refusals;
+mod releases;
 mod secrets;
 mod serve_and_join;
 mod signals;

@@ -101,6 +101,15 @@ mod tests {
         }
     }
 
+    /// A database remembers the checksum of what it was made by: a released step that changes locks its users out.
+    #[test]
+    fn a_released_migration_never_changes() {
+        let released = ["fe923c1021aecf5c9ae06f49f87a57052df782cbf76024a6f6d251cbd9388ef4"];
+        for (migration, checksum) in MIGRATIONS.iter().zip(released) {
+            assert_eq!(migration.checksum().to_string(), checksum, "{}", migration.name);
+        }
+    }
+
     #[test]
     fn each_migration_is_applied_once() {
         let mut connection = Connection::open_in_memory().unwrap();
