@@ -133,6 +133,14 @@ impl<'a> WorkerOptions<'a> {
 }
 
 impl Cluster {
+    /// Starts a control plane that expects a beat every five minutes: sessions of callers that never beat outlive a test.
+    pub fn start_unhurried() -> Result<Self> {
+        let mut cluster = Self::prepare()?;
+        cluster.control_flags(&["--heartbeat", "5m"]);
+        cluster.start_control()?;
+        Ok(cluster)
+    }
+
     /// Starts a control plane on loopback.
     pub fn start() -> Result<Self> {
         Self::start_on("127.0.0.1")

@@ -104,7 +104,7 @@ fn call(session: &Session, what: &str, generation: u64, attempt: &str, claim: &C
 
 #[test]
 fn every_call_of_an_attempt_is_held_to_every_part_of_its_fences() -> Result<()> {
-    let mut cluster = Cluster::start()?;
+    let mut cluster = Cluster::start_unhurried()?;
     let (one, other) =
         (cluster.enroll(WorkerOptions::named("victim"))?, cluster.enroll(WorkerOptions::named("attacker"))?);
     let victim = drive(&mut cluster, one, 'a')?;

@@ -40,7 +40,7 @@ struct Scene {
 
 impl Scene {
     fn set() -> Result<Self> {
-        let mut cluster = Cluster::start()?;
+        let mut cluster = Cluster::start_unhurried()?;
         let victim = cluster.enroll(WorkerOptions::named("victim"))?;
         let attacker = cluster.enroll(WorkerOptions::named("attacker"))?;
         let intent = impostor::take_intent(&mut cluster, victim)?;

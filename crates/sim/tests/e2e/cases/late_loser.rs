@@ -31,7 +31,7 @@ fn said(session: &Session, attempt: &str, what: &str, more: &Value) -> Result<Va
 
 #[test]
 fn a_late_loser_is_answered_and_changes_nothing() -> Result<()> {
-    let mut cluster = Cluster::start()?;
+    let mut cluster = Cluster::start_unhurried()?;
     let loser = cluster.enroll(WorkerOptions::named("loser"))?;
     let intent = impostor::take_intent(&mut cluster, loser)?;
     let session = Session::of(&impostor::holder(&cluster, loser)?, &intent.session);
