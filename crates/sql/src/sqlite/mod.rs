@@ -90,7 +90,8 @@ struct Inner {
     reads: queue::Queue,
     clock: Arc<clock::LeaseClock>,
     observer: Option<Arc<dyn Observer>>,
-    threads: Mutex<Vec<JoinHandle<()>>>,
+    /// The writer's, which ends after the readers'.
+    thread: Mutex<Option<JoinHandle<()>>>,
 }
 
 impl std::fmt::Debug for SqliteStore {

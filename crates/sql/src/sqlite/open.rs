@@ -151,25 +151,29 @@ impl SqliteStore {
         let clock = Arc::new(resume_clock(&connection, machine)?);
         let (reads, read_calls) = Queue::bounded(READS);
         let read_calls = Arc::new(Mutex::new(read_calls));
-        let mut threads = Vec::new();
+        let mut read_threads = Vec::new();
         for _ in 0..readers.max(1) {
             let connection = connect(path, OpenFlags::SQLITE_OPEN_READ_ONLY)?;
             let reader = Reader { connection, clock: clock.clone(), calls: read_calls.clone() };
-            threads.push(start("leasehold-read", move || reader.serve())?);
+            read_threads.push(start("leasehold-read", move || reader.serve())?);
         }
         let (writes, calls) = Queue::bounded(WRITES);
         reserve.keep();
         let writer = Writer { connection, clock: clock.clone(), calls, patience, observer: observer.clone(), reserve };
-        threads.push(start("leasehold-write", move || {
-            writer.serve();
+        let thread = start("leasehold-write", move || {
+            let writer = writer.serve();
+            // The connection that closes last brings the write-ahead log into the file, and a reader's may not write: a copy
+            // of the file alone would lack what was committed.
+            read_threads.into_iter().for_each(join);
+            writer.close();
             // Only a database that nobody writes any more may be another's.
             drop(lock);
-        })?);
-        Ok(Self { inner: Arc::new(Inner { writes, reads, clock, observer, threads: Mutex::new(threads) }) })
+        })?;
+        Ok(Self { inner: Arc::new(Inner { writes, reads, clock, observer, thread: Mutex::new(Some(thread)) }) })
     }
 
-    /// Finishes the calls that were sent, stores the lease clock, closes the database and gives up the lock. Later calls are
-    /// certainly not done.
+    /// Finishes the calls that were sent, stores the lease clock, closes the database, which is one whole file then, and gives
+    /// up the lock. Later calls are certainly not done.
     pub async fn close(&self) {
         let inner = self.inner.clone();
         if let Err(error) = tokio::task::spawn_blocking(move || inner.close()).await {
@@ -182,12 +186,14 @@ impl Inner {
     fn close(&self) {
         self.reads.close();
         self.writes.close();
-        let threads = std::mem::take(&mut *self.threads.lock().unwrap_or_else(PoisonError::into_inner));
-        for thread in threads {
-            if thread.join().is_err() {
-                tracing::error!("a thread of the store had panicked");
-            }
-        }
+        let thread = self.thread.lock().unwrap_or_else(PoisonError::into_inner).take();
+        thread.into_iter().for_each(join);
+    }
+}
+
+fn join(thread: JoinHandle<()>) {
+    if thread.join().is_err() {
+        tracing::error!("a thread of the store had panicked");
     }
 }
 

@@ -38,7 +38,7 @@ pub(super) struct Writer {
 
 impl Writer {
     /// Carries calls out until the queue is closed and empty; then stores the clock.
-    pub(super) fn serve(mut self) {
+    pub(super) fn serve(mut self) -> Self {
         loop {
             self.reserve.keep();
             match self.calls.recv_timeout(self.patience) {
@@ -48,6 +48,10 @@ impl Writer {
             }
         }
         self.keep_clock(|_| Ok(true));
+        self
+    }
+
+    pub(super) fn close(self) {
         if let Err((_, error)) = self.connection.close() {
             tracing::warn!(%error, "the database was not closed in order; the next start recovers it");
         }

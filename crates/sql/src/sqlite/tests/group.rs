@@ -175,7 +175,7 @@ async fn callers_of_a_writer_that_died_are_told_that_it_is_unknown() {
     let answer = caller.await.unwrap();
     assert!(matches!(answer, Err(StoreError::Unknown { .. })), "{answer:?}");
     assert_eq!(fixture.store.run(run).await.unwrap(), None, "readers go on");
-    let ended = || fixture.store.inner.threads.lock().unwrap().last().unwrap().is_finished();
+    let ended = || fixture.store.inner.thread.lock().unwrap().as_ref().unwrap().is_finished();
     while !ended() {
         tokio::task::yield_now().await;
     }

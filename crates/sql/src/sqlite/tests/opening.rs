@@ -4,13 +4,15 @@ use std::error::Error as _;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Duration;
 
 use leasehold_store::contract::TestClock;
 use leasehold_store::outcome::StoreError;
 use leasehold_store::port::Store as _;
 use rusqlite::Connection;
 
-use super::super::{OpenError, Options, SqliteStore};
+use super::super::transaction::Tx;
+use super::super::{OpenError, Options, SqliteStore, installation};
 use super::{Fixture, revision};
 
 fn open(path: &Path) -> Result<SqliteStore, OpenError> {
@@ -36,6 +38,38 @@ async fn what_was_answered_is_there_after_closing() {
     fixture.reopen().await;
     assert_eq!(fixture.store.run(run).await.unwrap(), before);
     assert!(before.is_some());
+}
+
+/// Whoever copies the file of a control plane that was stopped in order has copied everything.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_closed_database_is_one_whole_file() {
+    let fixture = Fixture::new();
+    let run = fixture.admit(revision(&[])).await;
+    // A reader that is still at work when the store is closed.
+    let (finish, finished) = std::sync::mpsc::channel::<()>();
+    let (begin, begun) = std::sync::mpsc::channel();
+    let store = fixture.store.clone();
+    let reading = tokio::spawn(async move {
+        let finished = std::sync::Mutex::new(finished);
+        let wait = move |tx: &Tx<'_>| {
+            installation::installation(tx)?;
+            begin.send(()).unwrap();
+            let _ = finished.lock().unwrap().recv();
+            Ok(())
+        };
+        store.read("wait", wait).await.unwrap();
+    });
+    begun.recv().unwrap();
+    let store = fixture.store.clone();
+    let mut closing = tokio::spawn(async move { store.close().await });
+    tokio::time::timeout(Duration::from_millis(200), &mut closing).await.expect_err("it waits for the reader");
+    drop(finish);
+    reading.await.unwrap();
+    closing.await.unwrap();
+    let copy = fixture.path().with_file_name("copy.db");
+    std::fs::copy(fixture.path(), &copy).unwrap();
+    let store = open(&copy).unwrap();
+    assert!(store.run(run).await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
