@@ -3,7 +3,6 @@
 //! Dropping a cluster kills every process that names its directory and fails when one survives; a test that ends well
 //! calls [`Cluster::shut_down`], which asks politely and proves that nothing was left.
 
-use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
@@ -14,6 +13,7 @@ use tempfile::TempDir;
 
 use crate::eventually::eventually;
 use crate::machine::{self, Machine};
+use crate::port::Port;
 use crate::process::{self, Ended, Running, Stream};
 use crate::{binaries, control_groups, database, processes, request};
 
@@ -24,8 +24,8 @@ pub struct Cluster {
     control: Option<Running>,
     workers: Vec<Worker>,
     host: String,
-    api_port: u16,
-    ingress_port: u16,
+    api_port: Port,
+    ingress_port: Port,
     logs_everything: bool,
     control_flags: Vec<String>,
     control_variables: Vec<(String, String)>,
@@ -161,7 +161,7 @@ impl Cluster {
     /// The same on one address of this host.
     pub fn prepare_on(host: &str) -> Result<Self> {
         let directory = tempfile::Builder::new().prefix("leasehold-").tempdir()?;
-        let (api_port, ingress_port) = two_free_ports(host)?;
+        let (api_port, ingress_port) = (Port::take("127.0.0.1")?, Port::take(host)?);
         let host = host.to_owned();
         Ok(Self {
             control: None,
@@ -230,12 +230,12 @@ impl Cluster {
 
     /// `host:port` of the operator API: always on loopback, where it speaks plain HTTP.
     pub fn api(&self) -> String {
-        format!("127.0.0.1:{}", self.api_port)
+        format!("127.0.0.1:{}", self.api_port.number())
     }
 
     /// `host:port` of the worker ingress.
     pub fn ingress(&self) -> String {
-        format!("{}:{}", self.host, self.ingress_port)
+        format!("{}:{}", self.host, self.ingress_port.number())
     }
 
     /// The flags that put a control plane on this cluster's ports.
@@ -461,6 +461,23 @@ impl Cluster {
         &self.workers[index]
     }
 
+    /// What the last attempt of a run wrote, which has ended, once its worker has handed over all of it or given up the rest.
+    ///
+    /// # Panics
+    ///
+    /// When that does not come.
+    #[track_caller]
+    pub fn log(&self, run: &str) -> String {
+        let shipped = eventually(&format!("the whole log of {run}"), || {
+            let found = self.json(&["runs", "get", run]);
+            let last = found["attempts"].as_array().and_then(|attempts| attempts.last()).cloned().unwrap_or_default();
+            let whole = ["complete", "incomplete"].iter().any(|state| last["log"]["state"] == *state);
+            if whole { Ok(()) } else { Err(last["log"].to_string()) }
+        });
+        shipped.unwrap_or_else(|error| panic!("{error:#}"));
+        self.ask(&["runs", "logs", run])
+    }
+
     /// The state of a worker's session as the control plane tells it; empty when it never had one.
     ///
     /// # Panics
@@ -595,10 +612,4 @@ impl Drop for Cluster {
             panic!("{error:#}");
         }
     }
-}
-
-/// Two ports that were free a moment ago, one on loopback and one on `host`. Both are held until both are known.
-fn two_free_ports(host: &str) -> Result<(u16, u16)> {
-    let (first, second) = (TcpListener::bind("127.0.0.1:0")?, TcpListener::bind((host, 0))?);
-    Ok((first.local_addr()?.port(), second.local_addr()?.port()))
 }

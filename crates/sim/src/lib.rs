@@ -15,6 +15,7 @@ pub mod database;
 pub mod eventually;
 pub mod impostor;
 pub mod machine;
+pub mod port;
 pub mod process;
 pub mod processes;
 pub mod proxy;

@@ -49,7 +49,7 @@ fn a_full_disk_is_said_and_is_over_when_there_is_room_again() -> Result<()> {
     becomes(&cluster, 200)?;
     std::fs::write(&gate, "")?;
     cluster.wait_for_state(&run, "succeeded")?;
-    assert_eq!(cluster.ask(&["runs", "logs", &run]), "through");
+    assert_eq!(cluster.log(&run), "through");
     cluster.shut_down()?;
     drop(disk);
     Ok(())

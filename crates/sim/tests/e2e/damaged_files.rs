@@ -197,7 +197,7 @@ fn a_damaged_barrier_is_never_a_proof_that_nothing_ran() -> Result<()> {
         // Its launcher lives and says how it ended.
         let said = over(&cluster, &job.run)?;
         ensure!(said["outcome"]["exit_code"] == 5, "{damage:?}: {said}");
-        ensure!(cluster.ask(&["runs", "logs", &job.run]) == "before\nafter", "{damage:?}");
+        ensure!(cluster.log(&job.run) == "before\nafter", "{damage:?}");
         wait_until_clean(&cluster, near)?;
     }
     cluster.shut_down()

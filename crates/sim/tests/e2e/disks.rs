@@ -51,7 +51,7 @@ fn a_disk_that_fills_up_under_a_job_loses_nothing_and_starts_nothing() -> Result
     disk.empty()?;
     cluster.wait_for_state(&waiting, "succeeded")?;
     assert_eq!(std::fs::read_to_string(&starts)?, "start\n");
-    assert_eq!(cluster.ask(&["runs", "logs", &running]), "before");
+    assert_eq!(cluster.log(&running), "before");
     eventually("every record to settle and go", || {
         let left = [cluster.worker(small).files_in("inbox"), cluster.worker(small).files_in("attempts")].concat();
         if left.is_empty() { Ok(()) } else { Err(format!("{left:?}")) }

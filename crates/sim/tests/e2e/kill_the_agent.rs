@@ -60,6 +60,6 @@ fn a_running_job_is_carried_on_by_the_next_agent() -> Result<()> {
     cluster.start_agent(worker)?;
     std::fs::write(gate, "")?;
     cluster.cli(&["runs", "watch", &run, "--exit-status", "--reflect-exit-status"])?.expect_code(9);
-    assert_eq!(cluster.ask(&["runs", "logs", &run]), "before\nafter", "the log has no hole");
+    assert_eq!(cluster.log(&run), "before\nafter", "the log has no hole");
     cluster.shut_down()
 }

@@ -50,7 +50,7 @@ fn a_drained_worker_keeps_what_runs_and_takes_nothing_across_restarts_of_both_si
     assert!(cluster.ask(&["worker", "drain", "near"]).contains("drained before"));
     std::fs::write(&go, b"")?;
     cluster.wait_for_state(&running, "succeeded")?;
-    assert_eq!(cluster.ask(&["logs", &running]), "whole");
+    assert_eq!(cluster.log(&running), "whole");
     assert_eq!(cluster.json(&["runs", "get", &waiting])["state"], "pending", "nothing new");
 
     assert!(cluster.ask(&["worker", "resume", "near"]).contains("takes work again"));

@@ -140,6 +140,7 @@ fn keep_what_this_release_writes() -> Result<()> {
     ] {
         let run = cluster.submit(arguments);
         cluster.wait_for_state(&run, state)?;
+        cluster.log(&run);
     }
     let cancelled = cluster.submit(&["--", "sleep", "600"]);
     cluster.wait_for_state(&cancelled, "running")?;

@@ -47,6 +47,7 @@ fn each_verb_of_runs_tells_of_a_finished_run() -> Result<()> {
 
     cluster.cli(&["runs", "watch", &run, "--exit-status"])?.expect_code(5);
     assert_eq!(cluster.wait_for_state(&run, "failed")?["id"], run.as_str());
+    cluster.log(&run);
     let log = cluster.cli(&["runs", "logs", &run])?;
     log.expect_code(0);
     assert_eq!((log.stdout.as_str(), log.stderr.contains("err")), ("out\n", true), "{log}");
@@ -100,7 +101,7 @@ fn leaving_a_followed_run_leaves_it_going() -> Result<()> {
 
     std::fs::write(gate, "")?;
     cluster.cli(&["runs", "watch", run, "--exit-status"])?.expect_code(0);
-    assert_eq!(cluster.ask(&["runs", "logs", run]), "go\ndone");
+    assert_eq!(cluster.log(run), "go\ndone");
     cluster.shut_down()
 }
 

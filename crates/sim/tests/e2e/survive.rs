@@ -98,7 +98,7 @@ fn a_job_dies_with_its_launcher_and_is_not_started_again_by_a_guess() -> Result<
         (Some("launcher_died"), log["length"].as_u64()),
         "{log}"
     );
-    assert_eq!(cluster.ask(&["runs", "logs", &run]), "alive", "{log}");
+    assert_eq!(cluster.log(&run), "alive", "{log}");
 
     // Where the task says that a second start is safe, the policy starts it.
     let starts = cluster.directory().join("starts");
@@ -198,7 +198,7 @@ fn a_cut_longer_than_the_lease_stops_the_job_and_keeps_the_others() -> Result<()
     machine.mend()?;
 
     cluster.cli(&["runs", "watch", &kept, "--exit-status", "--reflect-exit-status"])?.expect_code(4);
-    assert_eq!(cluster.ask(&["runs", "logs", &kept]), "before\nafter", "the log has no hole");
+    assert_eq!(cluster.log(&kept), "before\nafter", "the log has no hole");
     assert_eq!(cluster.json(&["runs", "get", &stopped])["attempts"].as_array().map(Vec::len), Some(1));
     wait_until_clean(&cluster, far)?;
     cluster.shut_down()

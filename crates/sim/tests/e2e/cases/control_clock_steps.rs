@@ -59,7 +59,7 @@ fn steps_of_the_control_planes_wall_clock_end_no_lease_and_stop_no_job() -> Resu
     std::fs::write(gate, "")?;
     let ended = cluster.wait_for_state(&run, "succeeded")?;
     assert_eq!(ended["attempts"].as_array().map(Vec::len), Some(1), "{ended}");
-    assert_eq!(cluster.ask(&["runs", "logs", &run]), "through");
+    assert_eq!(cluster.log(&run), "through");
     let kinds = story::kinds(&cluster, &run)?;
     assert!(!kinds.iter().any(|kind| kind == "lease.rebound" || kind.ends_with("lost")), "{kinds:?}");
     assert!(cluster.agent_runs(near));

@@ -35,7 +35,7 @@ fn check(cluster: &Cluster, run: &str, ended: &Path) -> Result<Value> {
         let state = cluster.json(&["runs", "get", run])["attempts"][0]["log"]["state"].clone();
         if state == "complete" { Ok(()) } else { Err(state.to_string()) }
     })?;
-    assert_eq!(cluster.ask(&["runs", "logs", run]), "before\nafter");
+    assert_eq!(cluster.log(run), "before\nafter");
     Ok(found)
 }
 
@@ -95,6 +95,6 @@ fn an_end_that_nobody_could_be_told_is_told_later_and_as_it_was() -> Result<()> 
         let found = cluster.json(&["runs", "get", beyond]);
         if found["attempts"][0]["log"]["state"] == "complete" { Ok(()) } else { Err(found.to_string()) }
     })?;
-    assert_eq!(cluster.ask(&["runs", "logs", beyond]), "before\nafter");
+    assert_eq!(cluster.log(beyond), "before\nafter");
     cluster.shut_down()
 }

@@ -108,7 +108,7 @@ fn a_second_sigterm_cancels_what_runs_with_grace() -> Result<()> {
     cluster.wait_for_state(&run, "cancelled")?;
     let pid = std::fs::read_to_string(mark)?;
     ensure!(!Path::new("/proc").join(pid.trim()).exists(), "{pid} is alive after its grace");
-    assert_eq!(cluster.ask(&["runs", "logs", &run]), "asked", "it was asked before it was killed");
+    assert_eq!(cluster.log(&run), "asked", "it was asked before it was killed");
     cluster.shut_down()
 }
 
