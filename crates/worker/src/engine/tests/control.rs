@@ -17,6 +17,7 @@ use leasehold_core::fault::Fault;
 use leasehold_core::id::{AttemptId, EnrollmentId, OfferId, ProjectName, RunId, SessionId, WorkerId};
 use leasehold_core::lease::{self, Lease, LeaseFence, LeaseState};
 use leasehold_core::log;
+use leasehold_core::occupancy::Limited;
 use leasehold_core::offer::Offer;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::registration::{Cadence, Registration, RegistrationVerdict, register};
