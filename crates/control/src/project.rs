@@ -132,7 +132,7 @@ mod tests {
         assert!(world.plane.create_project(&caller(), lab(), Some(2)).await.unwrap().changed);
         assert!(!world.plane.create_project(&caller(), lab(), Some(2)).await.unwrap().changed);
         let refused = world.plane.create_project(&caller(), lab(), Some(3)).await.unwrap_err();
-        assert!(refused.to_string().contains("leasehold project set"), "{refused}");
+        assert!(refused.to_string().contains("with another limit"), "{refused}");
         assert_eq!(world.plane.projects(None, 64).await.unwrap().len(), 2, "and the one of everybody");
         assert!(world.plane.delete_project(&caller(), lab()).await.unwrap());
         assert!(!world.plane.delete_project(&caller(), lab()).await.unwrap(), "once");

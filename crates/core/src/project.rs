@@ -35,7 +35,7 @@ pub enum Undeletable {
 
 /// The project is there already, as somebody else wanted it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
-#[error("this project exists already with another limit: change it with `leasehold project set`")]
+#[error("this project exists already, with another limit")]
 pub struct Exists;
 
 /// A person makes a project, where `known` is what is known of its name; none if it is there as they want it.
