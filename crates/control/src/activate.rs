@@ -58,14 +58,14 @@ impl ControlPlane {
         let step = AttemptStep { session: worker.fence(session), lease };
         settle(self.store().release(Release { step, reason }).await)?;
         self.hints().changed(&Topic::Attempt(attempt));
-        self.slot_is_free(worker);
         // The run waits again, and another worker may have it at once.
-        self.hints().dispatch();
+        self.slot_is_free(worker);
         Ok(())
     }
 
-    /// An open pull of `worker` may be given more than before.
+    /// An open pull of `worker` may be given more than before; and where a limit has a place again, anybody's.
     pub(crate) fn slot_is_free(&self, worker: &WorkerPrincipal) {
         self.hints().changed(&Topic::Worker(worker.worker().clone()));
+        self.hints().dispatch();
     }
 }

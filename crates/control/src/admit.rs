@@ -23,7 +23,7 @@ use crate::principal::Caller;
 pub struct Submit {
     /// Whose namespace.
     pub project: ProjectName,
-    /// Of which task, if of one.
+    /// Of which task, if of one; where none is said, of the one that the revision has the name of.
     pub task: Option<TaskName>,
     /// What to execute.
     pub revision: Revision,
@@ -50,7 +50,9 @@ impl ControlPlane {
     pub async fn admit(&self, caller: &Caller, submit: Submit) -> OperatorResult<Admitted> {
         let Submit { project, task, revision, parameters, idempotency_key } = submit;
         let revision = revision.with_parameters(&parameters).map_err(|errors| ServiceError::Refused(first(&errors)))?;
-        check(&revision, idempotency_key.as_deref()).map_err(ServiceError::Refused)?;
+        // What has a task's name is a run of that task, however it was submitted.
+        let task = task.or_else(|| revision.name().cloned());
+        check(&revision, task.as_ref(), idempotency_key.as_deref()).map_err(ServiceError::Refused)?;
         if !self.room().takes_work() {
             return Err(ServiceError::Refused(Denied::DiskFull));
         }
@@ -88,7 +90,7 @@ fn first(errors: &[ShapeError]) -> Denied {
     Denied::Invalid { field: error.path.clone(), got: error.got.clone(), allowed: error.allowed.clone() }
 }
 
-fn check(revision: &Revision, key: Option<&str>) -> Result<(), Denied> {
+fn check(revision: &Revision, task: Option<&TaskName>, key: Option<&str>) -> Result<(), Denied> {
     if let Some(key) = key
         && (key.is_empty() || key.len() > IDEMPOTENCY_KEY_BYTES || !key.bytes().all(|byte| byte.is_ascii_graphic()))
     {
@@ -96,6 +98,13 @@ fn check(revision: &Revision, key: Option<&str>) -> Result<(), Denied> {
             field: "idempotency key".to_owned(),
             got: format!("{} bytes", key.len()),
             allowed: format!("1 to {IDEMPOTENCY_KEY_BYTES} printable ASCII characters without blanks"),
+        });
+    }
+    if let (Some(limit), None) = (revision.limits().concurrency, task) {
+        return Err(Denied::Invalid {
+            field: "limits.concurrency".to_owned(),
+            got: format!("{limit}, in a run of no task"),
+            allowed: "it in a run of a task, whose runs it counts: give the specification a `name`".to_owned(),
         });
     }
     // A run that waits for what this installation cannot hand out would fail on its worker, not here.
@@ -171,12 +180,14 @@ mod tests {
         let day = Value::map([("DAY", Value::map([("description", Value::text("which day"))]))]);
         let collect = Value::map([("collect", Value::texts(["report.csv"]))]);
         let channel = Value::map([("webhook", Value::map([("secret", Value::text("team-webhook"))]))]);
+        let concurrency = Value::map([("concurrency", Value::Int(1))]);
         let nightly = Value::map([("cron", Value::text("0 3 * * *"))]);
         let cases = [
             ("artifacts.collect", submit(revision([("artifacts", collect)]), None)),
             ("notify", submit(revision([("notify", channel)]), None)),
             ("after", submit(revision([("after", Value::texts(["build"]))]), None)),
             ("trigger", submit(revision([("trigger", Value::List(vec![nightly]))]), None)),
+            ("limits.concurrency", submit(revision([("limits", concurrency)]), None)),
             ("env.DB_PASSWORD", submit(revision([("env", secret)]), None)),
             ("params.DAY", submit(revision([("params", day)]), None)),
             ("idempotency key", submit(plain(), Some(""))),
@@ -190,5 +201,17 @@ mod tests {
             }
         }
         assert_eq!(world.store.dump(), before);
+    }
+
+    #[tokio::test]
+    async fn what_has_a_tasks_name_is_a_run_of_that_task() {
+        let world = World::new().await;
+        let named =
+            || revision([("name", Value::text("report")), ("limits", Value::map([("concurrency", Value::Int(1))]))]);
+        let admitted = world.plane.admit(&caller(), submit(named(), None)).await.unwrap();
+        assert_eq!(admitted.run.run.task.as_ref().map(TaskName::as_str), Some("report"));
+        let said = Submit { task: Some("photos".parse().unwrap()), ..submit(named(), None) };
+        let admitted = world.plane.admit(&caller(), said).await.unwrap();
+        assert_eq!(admitted.run.run.task.as_ref().map(TaskName::as_str), Some("photos"));
     }
 }

@@ -40,6 +40,8 @@ impl ControlPlane {
                 self.hints().changed(&Topic::Worker(worker.clone()));
             }
         }
+        // A lost run may have kept a place until now.
+        self.hints().dispatch();
         Ok(Cancelled { cancel, run: view })
     }
 }

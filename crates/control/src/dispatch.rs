@@ -2,79 +2,45 @@
 //!
 //! One task, owned by [`ControlPlane::run`]. A cycle reads a bounded number of lanes, drops those that no waiting worker
 //! matches, and claims from the heads of the rest by priority, then first come first served. A pass over all lanes may
-//! take several cycles; the cursor goes round, so whatever blocks a lane costs one row. Hints begin a pass at once, a slow scan
-//! begins one without any. What is chosen here is a proposal: the claim's transaction decides. (Control design,
-//! *Placement*.)
+//! take several cycles; the cursor goes round, so whatever blocks a lane (nobody matches it, its limit is full) costs one
+//! row. Hints begin a pass at once, a slow scan begins one without any. What is chosen here is a proposal: the claim's
+//! transaction decides. (Control design, *Placement*.)
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+mod fitting;
+mod pass;
+
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use futures_util::future::join_all;
 use leasehold_core::claim::NotClaimed;
-use leasehold_core::crypto::Digest;
-use leasehold_core::id::{RunId, WorkerId};
 use leasehold_core::limits;
-use leasehold_core::placement::{Candidate, MismatchClass, Score, matches, rank};
-use leasehold_store::call::Claim;
+use leasehold_store::call::{Claim, LaneAfter};
 use leasehold_store::outcome::{Outcome, StoreError};
 use leasehold_store::port::ClaimRefused;
-use leasehold_store::view::{Candidate as Head, Grant, Lane, LaneKey};
+use leasehold_store::view::{Candidate, Grant, HeadKey, Lane, LaneKey};
 
 use crate::error::ServiceError;
 use crate::hints::Topic;
-use crate::open_pulls::{Reasons, Reserved, Waiter};
+use crate::open_pulls::Reasons;
 use crate::plane::ControlPlane;
-
-/// Passes in a row that may be futile; then the next hint or scan is waited for.
-const FUTILE_PASSES: u32 = 8;
-/// Matches that are remembered; then all are forgotten.
-const CACHED_MATCHES: usize = 16 * 1024;
+use fitting::{Fitting, Fleet, Matches, Proposal, propose};
+use pass::{Progress, Tally};
 
 /// What the dispatcher carries from cycle to cycle.
-#[derive(Debug, Default)]
-pub(crate) struct Dispatcher {
-    /// The last lane that was read.
-    cursor: Option<LaneKey>,
-    pass: Option<Pass>,
-    /// Passes in a row whose claims all found that the state had moved on.
-    futile: u32,
-    matches: HashMap<MatchKey, Result<Score, MismatchClass>>,
-}
-
-/// One way round all lanes.
 #[derive(Debug)]
-struct Pass {
-    /// Where it began.
-    start: Option<LaneKey>,
-    /// Whether it came past the last lane.
-    wrapped: bool,
-    /// The most that came of its claims: more may be found by another pass.
-    landed: Landed,
-    /// What it found that kept lanes from those who wait.
-    tally: Tally,
+pub(crate) struct Dispatcher {
+    progress: Progress,
+    matches: Matches,
+    /// Pages that a cycle may read inside lanes.
+    pages_inside: usize,
 }
 
-/// What kept lanes from those who wait.
-#[derive(Debug, Clone, Default)]
-struct Tally {
-    /// By capabilities: how many lanes did not match, by what.
-    mismatched: HashMap<Digest, BTreeMap<MismatchClass, u32>>,
-    /// By worker: how many lanes had nothing but what it gave back a moment ago.
-    given_back: HashMap<WorkerId, u32>,
-}
-
-impl Tally {
-    fn of(&self, waiter: &Waiter) -> BTreeMap<MismatchClass, u32> {
-        let mut counts = self.mismatched.get(&waiter.digest).cloned().unwrap_or_default();
-        if let Some(lanes) = self.given_back.get(&waiter.fence.worker) {
-            counts.insert(MismatchClass::RefusedByWorker, *lanes);
-        }
-        counts
+impl Default for Dispatcher {
+    fn default() -> Self {
+        Self { progress: Progress::default(), matches: Matches::default(), pages_inside: limits::DISPATCH_PAGES }
     }
 }
-
-/// Capabilities, placement, and the worker where the placement names workers.
-type MatchKey = (Digest, String, Option<WorkerId>);
 
 /// How a cycle ended.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -96,30 +62,6 @@ enum Landed {
     Moved,
     /// A run went out.
     Granted,
-}
-
-/// A run proposed to an ask.
-struct Proposal {
-    reserved: Reserved,
-    run: RunId,
-    score: Score,
-}
-
-/// A lane that somebody who waits matches.
-struct Fitting {
-    lane: Lane,
-    /// Who, and how well.
-    waiters: Vec<(Arc<Waiter>, Score)>,
-}
-
-impl Fitting {
-    /// Whether the lane goes on behind its `asked` heads, and somebody who waits can be given fewer than `heads` of them.
-    fn hides(&self, asked: usize, heads: usize) -> bool {
-        let open = |waiter: &Waiter| {
-            self.lane.heads.iter().filter(|head| !gave_back(&self.lane, head, &waiter.fence.worker)).count()
-        };
-        self.lane.heads.len() >= asked && self.waiters.iter().any(|(waiter, _)| open(waiter) < heads)
-    }
 }
 
 impl ControlPlane {
@@ -152,11 +94,11 @@ impl ControlPlane {
         }
     }
 
-    /// One cycle, within the budgets of the design.
+    /// One cycle, within the budgets of the design: so many pages of lanes, and as many of the runs in them.
     pub(crate) async fn dispatch_cycle(&self, dispatcher: &mut Dispatcher) -> Result<CycleEnd, StoreError> {
         let waiters = self.open_pulls().with_room();
         if waiters.is_empty() {
-            dispatcher.pass = None;
+            dispatcher.progress.abandon();
             return Ok(CycleEnd::Idle);
         }
         if !self.room().takes_work() {
@@ -164,85 +106,85 @@ impl ControlPlane {
             return Ok(CycleEnd::Settled);
         }
         let room: usize = waiters.iter().map(|waiter| usize::from(waiter.room())).sum();
-        let heads = room.clamp(1, limits::DISPATCH_CLAIMS);
+        let wanted = room.clamp(1, limits::DISPATCH_CLAIMS);
+        let fleet = Fleet::of(&waiters);
+        let mut pages_inside = dispatcher.pages_inside;
         let mut fitting = Vec::new();
         let mut complete = false;
         for _ in 0..limits::DISPATCH_PAGES {
-            let before = dispatcher.cursor.clone();
+            let start = dispatcher.progress.page_start();
             let (lanes, over) = self.dispatch_page(dispatcher).await?;
-            let found: Vec<_> = lanes.into_iter().filter_map(|lane| dispatcher.fit(lane, &waiters)).collect();
-            fitting.extend(self.with_heads(before, found, heads).await?);
-            if over {
-                complete = true;
+            let mut tally = Tally::default();
+            let lanes = lanes.into_iter();
+            let found = lanes.filter_map(|lane| fleet.fit(lane, &mut dispatcher.matches, &mut tally)).collect();
+            let (found, unread) =
+                self.with_heads(found, &dispatcher.progress.inside, wanted, &mut pages_inside).await?;
+            if unread.is_empty() {
+                for fitting in &found {
+                    fitting.count_given_back(&mut tally);
+                }
+                dispatcher.progress.page_done(tally);
+                complete = over;
+            } else {
+                // The next cycle goes on inside these lanes.
+                dispatcher.progress.read_again(start, unread);
+            }
+            fitting.extend(found);
+            if complete || !dispatcher.progress.inside.is_empty() {
                 break;
             }
         }
-        dispatcher.count_given_back(&fitting);
-        let proposals = propose(&fitting, room);
-        let landed = self.claim_all(proposals).await?;
-        let (again, tally) = dispatcher.cycle_ended(landed, complete);
+        let landed = self.claim_all(propose(&fitting, room)).await?;
+        let (again, tally) = dispatcher.progress.cycle_ended(landed, complete);
         for waiter in &waiters {
             waiter.cycle_ended(Reasons { counts: tally.of(waiter), truncated: !complete });
         }
         Ok(if again { CycleEnd::Again } else { CycleEnd::Settled })
     }
 
-    /// The next page of lanes, and whether the pass is over with it.
+    /// The next page of lanes, each with its first run, and whether the pass is over with it.
     async fn dispatch_page(&self, dispatcher: &mut Dispatcher) -> Result<(Vec<Lane>, bool), StoreError> {
-        let cursor = dispatcher.cursor.clone();
-        let mut lanes = self.store().lanes(cursor.clone(), limits::DISPATCH_PAGE, 1).await?;
+        let cursor = dispatcher.progress.cursor.clone();
+        let mut lanes = self.store().lanes(cursor, limits::DISPATCH_PAGE, 1).await?;
         let full = lanes.len() >= limits::DISPATCH_PAGE;
-        let last = lanes.last().map(|lane| lane.key.clone());
-        dispatcher.cursor = if full { last } else { None };
-        let pass = dispatcher.pass.get_or_insert_with(|| Pass {
-            start: cursor,
-            wrapped: false,
-            landed: Landed::Nothing,
-            tally: Tally::default(),
-        });
-        let over = match &pass.start {
-            None => !full,
-            Some(start) if pass.wrapped => {
-                // Beyond its own beginning the pass has been.
-                let met = lanes.iter().position(|lane| lane.key > *start);
-                lanes.truncate(met.unwrap_or(lanes.len()));
-                if met.is_some() {
-                    dispatcher.cursor = Some(start.clone());
-                }
-                met.is_some() || !full
-            }
-            Some(_) => {
-                pass.wrapped = !full;
-                false
-            }
-        };
+        let over = dispatcher.progress.read(&mut lanes, full);
         Ok((lanes, over))
     }
 
-    /// The lanes of the page after `before` that somebody matches, with more of their heads: a lane that nobody matches
-    /// costs one row, however many runs wait in it.
+    /// The lanes that somebody matches with more of their runs, until everybody could be given `wanted` of each: a lane that
+    /// nobody matches costs one row, however many runs wait in it, and what a worker gave back hides nothing from it. Also
+    /// answers how far those were read that the budget did not suffice for.
     async fn with_heads(
         &self,
-        before: Option<LaneKey>,
         mut found: Vec<Fitting>,
-        heads: usize,
-    ) -> Result<Vec<Fitting>, StoreError> {
-        let (mut asked, mut wanted) = (1, heads);
+        inside: &HashMap<LaneKey, HeadKey>,
+        wanted: usize,
+        pages: &mut usize,
+    ) -> Result<(Vec<Fitting>, HashMap<LaneKey, HeadKey>), StoreError> {
+        let mut asked = if inside.is_empty() { wanted } else { limits::DISPATCH_PAGE_MAX };
+        // An earlier cycle has been at what lies before: it is passed over, but for the first, which says what places are left.
+        let mut passed = inside.clone();
         loop {
-            if !found.is_empty() && wanted > asked {
-                let mut whole = self.store().lanes(before.clone(), limits::DISPATCH_PAGE, wanted).await?;
-                for fitting in &mut found {
-                    if let Some(place) = whole.iter().position(|lane| lane.key == fitting.lane.key) {
-                        fitting.lane = whole.swap_remove(place);
-                    }
-                }
-                asked = wanted;
+            let mut hiding: Vec<_> = found.iter_mut().filter(|fitting| fitting.hides(wanted)).collect();
+            let behind = hiding.iter().map(|fitting| {
+                let lane = fitting.lane.key.clone();
+                let after = passed.remove(&lane).or(fitting.lane.heads.last().map(Candidate::key));
+                LaneAfter { lane, after }
+            });
+            let behind: Vec<_> = behind.collect();
+            if behind.is_empty() {
+                return Ok((found, HashMap::new()));
             }
-            // What a worker gave back must not hide from it what waits behind.
-            if asked >= limits::DISPATCH_CLAIMS || !found.iter().any(|fitting| fitting.hides(asked, heads)) {
-                return Ok(found);
+            if *pages == 0 {
+                let unread = behind.into_iter().filter_map(|page| Some((page.lane, page.after?))).collect();
+                return Ok((found, unread));
             }
-            wanted = asked.saturating_mul(4).min(limits::DISPATCH_CLAIMS);
+            *pages -= 1;
+            let read = self.store().heads(behind, asked).await?;
+            for (fitting, more) in hiding.iter_mut().zip(read) {
+                fitting.read_on(more, asked);
+            }
+            asked = limits::DISPATCH_PAGE_MAX;
         }
     }
 
@@ -279,7 +221,7 @@ impl ControlPlane {
                 }
                 Ok(Landed::Granted)
             }
-            Ok(Outcome::Refused(ClaimRefused::NotClaimed(NotClaimed::Taken))) => {
+            Ok(Outcome::Refused(ClaimRefused::NotClaimed(NotClaimed::Taken | NotClaimed::Limit(_)))) => {
                 reserved.returned();
                 Ok(Landed::Moved)
             }
@@ -324,103 +266,6 @@ impl ControlPlane {
         self.hints().changed(&Topic::Attempt(grant.attempt.id));
         self.hints().recovery();
     }
-}
-
-impl Dispatcher {
-    /// The lane with those of `waiters` that match it, if any do; notes what keeps the others from it.
-    fn fit(&mut self, lane: Lane, waiters: &[Arc<Waiter>]) -> Option<Fitting> {
-        if self.matches.len() > CACHED_MATCHES {
-            self.matches.clear();
-        }
-        let names_workers = !lane.placement.require().worker_ids.is_empty();
-        let mut counted = HashSet::new();
-        let mut fitting = Vec::new();
-        for waiter in waiters {
-            let worker = &waiter.fence.worker;
-            let key = (waiter.digest, lane.key.placement.clone(), names_workers.then(|| worker.clone()));
-            let verdict = self.matches.entry(key).or_insert_with(|| {
-                matches(&lane.placement, &waiter.capabilities, worker)
-                    .map_err(|lacks| lacks.first().map_or(MismatchClass::WorkerId, |lack| lack.class))
-            });
-            match verdict {
-                Ok(score) => fitting.push((Arc::clone(waiter), *score)),
-                Err(class) => {
-                    let class = *class;
-                    if counted.insert(waiter.digest)
-                        && let Some(pass) = &mut self.pass
-                    {
-                        *pass.tally.mismatched.entry(waiter.digest).or_default().entry(class).or_insert(0) += 1;
-                    }
-                }
-            }
-        }
-        (!fitting.is_empty()).then_some(Fitting { lane, waiters: fitting })
-    }
-
-    /// Notes which lanes hold nothing for a worker but what it gave back.
-    fn count_given_back(&mut self, fitting: &[Fitting]) {
-        let Some(pass) = &mut self.pass else { return };
-        for fit in fitting {
-            for (waiter, _) in &fit.waiters {
-                if fit.lane.heads.iter().all(|head| gave_back(&fit.lane, head, &waiter.fence.worker)) {
-                    *pass.tally.given_back.entry(waiter.fence.worker.clone()).or_insert(0) += 1;
-                }
-            }
-        }
-    }
-
-    /// Notes how a cycle ended; answers whether there may be more to do at once, and what the pass tallied so far.
-    fn cycle_ended(&mut self, landed: Landed, complete: bool) -> (bool, Tally) {
-        let Some(pass) = &mut self.pass else {
-            return (false, Tally::default());
-        };
-        pass.landed = pass.landed.max(landed);
-        if !complete {
-            return (true, pass.tally.clone());
-        }
-        let (landed, tally) = (pass.landed, std::mem::take(&mut pass.tally));
-        self.pass = None;
-        self.futile = if landed == Landed::Moved { self.futile.saturating_add(1) } else { 0 };
-        (landed != Landed::Nothing && self.futile <= FUTILE_PASSES, tally)
-    }
-}
-
-/// Whether `worker` gave the run back and is not to be asked yet.
-fn gave_back(lane: &Lane, head: &Head, worker: &WorkerId) -> bool {
-    head.refused.iter().any(|(who, refused)| who == worker && refused.until > lane.now.lease)
-}
-
-/// Brings heads and asks together: heads by priority, then in the order they came; for each the best worker with room.
-fn propose(fitting: &[Fitting], room: usize) -> Vec<Proposal> {
-    let mut heads: Vec<_> = fitting.iter().flat_map(|fit| fit.lane.heads.iter().map(move |head| (fit, head))).collect();
-    heads.sort_by_key(|(_, head)| (std::cmp::Reverse(head.priority), head.run));
-    let mut proposals = Vec::new();
-    for (fit, head) in heads {
-        if proposals.len() >= room.min(limits::DISPATCH_CLAIMS) {
-            break;
-        }
-        let candidates = fit
-            .waiters
-            .iter()
-            .filter(|(waiter, _)| waiter.room() > 0 && !gave_back(&fit.lane, head, &waiter.fence.worker));
-        let ranked = rank(
-            candidates
-                .map(|(waiter, score)| Candidate {
-                    worker: waiter.fence.worker.clone(),
-                    score: *score,
-                    free_slots: u32::from(waiter.free()),
-                })
-                .collect(),
-        );
-        for candidate in ranked {
-            let found = fit.waiters.iter().find(|(waiter, _)| waiter.fence.worker == candidate.worker);
-            if let Some(reserved) = found.and_then(|(waiter, _)| waiter.reserve()) {
-                proposals.push(Proposal { reserved, run: head.run, score: candidate.score });
-                break;
-            }
-        }
-    }
-    proposals
 }
 
 #[cfg(test)]

@@ -5,6 +5,7 @@
 
 use leasehold_core::cancel::CancelRefused;
 use leasehold_core::id::RunId;
+use leasehold_core::project;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::ResolveRefused;
 use leasehold_core::worker::Holds;
@@ -103,6 +104,12 @@ pub enum Denied {
     /// A word on a lost run that changes nothing.
     #[error(transparent)]
     Resolve(#[from] ResolveRefused),
+    /// A project that is there already, as somebody else wanted it.
+    #[error(transparent)]
+    ProjectExists(#[from] project::Exists),
+    /// A project that cannot be deleted.
+    #[error(transparent)]
+    Project(#[from] project::Undeletable),
 }
 
 fn join(ids: &[RunId]) -> String {
@@ -128,6 +135,8 @@ impl Denied {
             Unmet::Cancel(refused) => Self::Cancel(*refused),
             Unmet::Holds(holds) => Self::Holds(*holds),
             Unmet::Resolve(refused) => Self::Resolve(*refused),
+            Unmet::ProjectExists(exists) => Self::ProjectExists(*exists),
+            Unmet::Project(undeletable) => Self::Project(*undeletable),
         }
     }
 }

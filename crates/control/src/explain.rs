@@ -6,6 +6,7 @@ use std::collections::BTreeSet;
 use leasehold_core::id::{RunId, WorkerId};
 use leasehold_core::limits;
 use leasehold_core::lost::{Question, question};
+use leasehold_core::occupancy::LimitFact;
 use leasehold_core::placement::{Availability, Explanation, Outlook, WorkerFacts, explain};
 use leasehold_core::remains::in_words;
 use leasehold_core::run::RunState;
@@ -26,6 +27,8 @@ pub struct RunExplanation {
     pub run: RunView,
     /// The answer, while it is pending.
     pub explanation: Option<Explanation>,
+    /// The limits that it is under, full or not, while it is pending.
+    pub limits: Vec<LimitFact>,
     /// Whether there are more workers than were looked at.
     pub truncated: bool,
     /// What is open about it, while it is lost.
@@ -41,7 +44,14 @@ impl ControlPlane {
         let remains = in_words(&facts.view.attempts);
         if facts.view.run.state != RunState::Pending {
             let question = question(&facts.view.run, &facts.view.attempts, &facts.view.revision);
-            return Ok(RunExplanation { run: facts.view, explanation: None, truncated: false, question, remains });
+            return Ok(RunExplanation {
+                run: facts.view,
+                explanation: None,
+                limits: Vec::new(),
+                truncated: false,
+                question,
+                remains,
+            });
         }
         let mut workers = Vec::new();
         let truncated = loop {
@@ -56,13 +66,14 @@ impl ControlPlane {
             }
             facts = self.facts(run, last).await?;
         };
-        let mut explanation = explain(facts.view.revision.placement(), None, &workers);
+        let mut explanation = explain(facts.view.revision.placement(), &facts.limits, &workers, facts.now.utc);
         if explanation.outlook == Outlook::Ready && !self.room().takes_work() {
             explanation.outlook = Outlook::Limited;
             "the control plane's disk is nearly full: nothing new is started until there is room again"
                 .clone_into(&mut explanation.nearest);
         }
-        Ok(RunExplanation { run: facts.view, explanation: Some(explanation), truncated, question: None, remains })
+        let RunFacts { view, limits, .. } = facts;
+        Ok(RunExplanation { run: view, explanation: Some(explanation), limits, truncated, question: None, remains })
     }
 
     async fn facts(&self, run: RunId, after: Option<WorkerId>) -> OperatorResult<RunFacts> {
@@ -99,11 +110,13 @@ fn worker_facts(view: &WorkerView, facts: &RunFacts) -> WorkerFacts {
 mod tests {
     use std::collections::BTreeMap;
 
+    use leasehold_core::canonical::Value;
     use leasehold_core::claim::ReleaseReason;
     use leasehold_core::placement::MismatchClass;
+    use leasehold_core::time::Millis;
 
     use super::*;
-    use crate::fixture::{World, labelled, plain};
+    use crate::fixture::{World, labelled, plain, revision};
 
     async fn outlook(world: &World, run: RunId) -> (Outlook, Option<MismatchClass>) {
         let explained = world.plane.explain(run).await.unwrap().explanation.unwrap();
@@ -138,6 +151,37 @@ mod tests {
         assert_eq!(outlook(&world, next).await, (Outlook::Busy, Some(MismatchClass::Draining)));
         world.clock.advance(limits::SESSION_LEASE);
         assert_eq!(outlook(&world, next).await, (Outlook::Busy, Some(MismatchClass::Offline)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_full_limit_names_the_run_that_is_waited_for() {
+        let world = World::new().await;
+        let agent = world.agent("nas", 4).await;
+        world.limit_project(Some(1)).await;
+        let mutex = Value::map([("mutex", Value::Bool(true))]);
+        let run = world.submit(revision([("limits", mutex)])).await;
+        let taken = agent.take().await;
+        agent.starting(&taken).await;
+        let next = world.submit(plain()).await;
+        assert_eq!(outlook(&world, next).await, (Outlook::Limited, Some(MismatchClass::Limit)));
+        world.clock.advance(Millis::from_secs(90));
+        let words = async || world.plane.explain(next).await.unwrap().explanation.unwrap().nearest;
+        let held = format!("waiting for the one place of project default, held by run {run} on worker nas for 1m30s");
+        assert_eq!(words().await, held);
+
+        // Its machine is gone: the run is lost, and keeps its place.
+        world.clock.advance(Millis::from_secs(700));
+        world.plane.recovery_round().await.unwrap();
+        assert_eq!(world.plane.run_view(run).await.unwrap().run.state, RunState::Lost);
+        let lost = words().await;
+        assert!(lost.contains(&format!("held by run {run} on worker nas")), "{lost}");
+        assert!(
+            lost.ends_with("it is lost, and with `mutex` it keeps its place until its question is closed"),
+            "{lost}"
+        );
+        let explained = world.plane.explain(next).await.unwrap();
+        assert_eq!(explained.explanation.unwrap().workers[0].mismatches.last().unwrap().class, MismatchClass::Limit);
+        assert_eq!(explained.limits[0].holders[0].run, run);
     }
 
     #[tokio::test(start_paused = true)]

@@ -162,6 +162,23 @@ impl World {
         Ok(self.plane.admit(&caller(), submit).await?.run.run.id)
     }
 
+    /// A run of a task.
+    pub(crate) async fn submit_of(&self, task: &str, revision: Revision) -> RunId {
+        let submit = Submit {
+            project: ProjectName::default(),
+            task: Some(task.parse().unwrap()),
+            revision,
+            parameters: BTreeMap::new(),
+            idempotency_key: None,
+        };
+        self.plane.admit(&caller(), submit).await.unwrap().run.run.id
+    }
+
+    /// Limits the project of everything that names none.
+    pub(crate) async fn limit_project(&self, concurrency: Option<u32>) {
+        self.plane.set_project(&caller(), ProjectName::default(), concurrency).await.unwrap();
+    }
+
     /// A run that gets into the store without a hint in this process, as another replica's does.
     pub(crate) async fn submit_elsewhere(&self, revision: Revision) -> RunId {
         let now = self.clock.utc();

@@ -22,6 +22,7 @@ pub mod metrics;
 mod open_pulls;
 pub mod plane;
 pub mod principal;
+pub mod project;
 pub mod pull;
 pub mod query;
 mod recover;
@@ -43,5 +44,5 @@ pub use principal::{Caller, SessionRef, WorkerPrincipal};
 /// What the services answer: records as they are. The store port itself stays behind the services.
 pub mod view {
     pub use leasehold_store::call::{AuditPage, Renewal, RunFilter};
-    pub use leasehold_store::view::{AuditEntry, Beaten, LogPage, RunSummary, RunView, WorkerView};
+    pub use leasehold_store::view::{AuditEntry, Beaten, LogPage, ProjectView, RunSummary, RunView, WorkerView};
 }

@@ -52,6 +52,8 @@ impl ControlPlane {
         }
         // Attempt N+1 is due now.
         self.hints().recovery();
+        // A lost run may have kept a place until now.
+        self.hints().dispatch();
         Ok(Resolved { resolve, run: view })
     }
 }

@@ -11,6 +11,7 @@ use crate::event::{EventKind, NewEvent};
 use crate::id::OfferId;
 use crate::lease::{Lease, LeaseFence, LeaseState, check_active, check_boot, check_holder, rebound_event};
 use crate::limits;
+use crate::occupancy::{LimitOf, Limited};
 use crate::refusal::{Refusal, RefusalCode};
 use crate::run::{Policy, Run, RunState};
 use crate::session::Session;
@@ -66,6 +67,8 @@ pub enum NotClaimed {
     Draining,
     /// The ask was used up: the worker drops it.
     AskGone,
+    /// Other runs hold every place of this limit.
+    Limit(LimitOf),
 }
 
 /// A run that waits, as a store loaded it.
@@ -77,6 +80,8 @@ pub struct Waiting<'a> {
     pub attempt: &'a Attempt,
     /// The pinned policy of its revision.
     pub policy: &'a Policy,
+    /// The limits that it is under, counted under the locks of its project and its task.
+    pub limits: Limited,
 }
 
 /// Claims a waiting run for the live session of `worker` that asks. `active` is the number of active leases of the worker,
@@ -90,7 +95,7 @@ pub fn claim(
     score: i64,
     now: Now,
 ) -> Result<(Lease, Change), NotClaimed> {
-    let Waiting { run, attempt, policy } = waiting;
+    let Waiting { run, attempt, policy, limits } = waiting;
     if !worker.takes_work(session) {
         return Err(NotClaimed::Draining);
     }
@@ -99,6 +104,9 @@ pub fn claim(
     }
     if run.state != RunState::Pending || attempt.state != AttemptState::Pending || run.intent.is_some() {
         return Err(NotClaimed::Taken);
+    }
+    if let Some(full) = limits.full() {
+        return Err(NotClaimed::Limit(full));
     }
     let generation = attempt.lease_generation.map_or(LeaseGeneration::FIRST, LeaseGeneration::next);
     let fence = run.fence.map_or(FenceNumber::FIRST, FenceNumber::next);

@@ -39,6 +39,7 @@ pub mod lost;
 pub mod occupancy;
 pub mod offer;
 pub mod placement;
+pub mod project;
 pub mod refusal;
 pub mod registration;
 pub mod remains;

@@ -116,8 +116,12 @@ pub const CANDIDATES: usize = 64;
 pub const DISPATCH_PAGE: usize = 8;
 /// Pages of one dispatch cycle.
 pub const DISPATCH_PAGES: usize = 16;
+/// The most rows that any page of a dispatch cycle may have.
+pub const DISPATCH_PAGE_MAX: usize = 64;
 /// Claims of one dispatch cycle.
 pub const DISPATCH_CLAIMS: usize = 64;
+/// Runs that an explanation names of those that hold the places of a full limit; more are only counted.
+pub const HOLDERS: usize = 8;
 
 // Certificates and enrollment.
 
@@ -248,7 +252,7 @@ pub const ARTIFACT_UPLOAD_MAX: Millis = Millis::from_secs(24 * 60 * 60);
 pub const CPU_MILLI_MAX: u32 = 1_024_000;
 /// The largest `limits.pids`.
 pub const PIDS_MAX: u32 = 4_194_304;
-/// The largest `limits.concurrency`.
+/// The largest limit of runs at once: `limits.concurrency`, and a project's.
 pub const CONCURRENCY_MAX: u32 = 10_000;
 /// The largest `retry.max_attempts`.
 pub const ATTEMPTS_MAX: u32 = 100;

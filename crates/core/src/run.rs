@@ -187,6 +187,8 @@ pub struct Policy {
     pub retry_timed_out: bool,
     /// What becomes of a lost run.
     pub on_lost: OnLost,
+    /// How many runs of its task may hold a place at once; none: any number. Says nothing of a run without a task.
+    pub concurrency: Option<u32>,
     /// Whether a lost run keeps its places until its question is closed.
     pub mutex: bool,
     /// The first wait before a retry.

@@ -175,6 +175,11 @@ impl Client {
         self.ask(Method::POST, path, asked).await
     }
 
+    /// Asks with `PUT`; the answer is JSON.
+    pub(crate) async fn put<T: DeserializeOwned>(&self, path: &str, asked: Asked) -> Result<T, RequestError> {
+        self.ask(Method::PUT, path, asked).await
+    }
+
     /// Asks with `GET` for the sake of its status: anything but a success is an error.
     pub(crate) async fn probe(&self, path: &str) -> Result<(), RequestError> {
         let (response, connection) = self.send(Method::GET, path, Asked::default(), "*/*").await?;

@@ -19,6 +19,8 @@ use leasehold_core::session::{Said, SessionFence};
 use leasehold_core::ticket::TicketKey;
 use leasehold_core::time::UtcMillis;
 
+use crate::view::{HeadKey, LaneKey};
+
 /// What one installation is: written once, at first start.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Installation {
@@ -264,6 +266,46 @@ pub struct DeleteWorker {
     pub limit: usize,
     /// The person's words.
     pub why: Option<String>,
+}
+
+/// A person makes a project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct CreateProject {
+    /// Who.
+    pub actor: Actor,
+    /// Its name.
+    pub name: ProjectName,
+    /// How many of its runs may hold a place at once; none: any number.
+    pub concurrency: Option<u32>,
+}
+
+/// A person sets a project's limit.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct SetProject {
+    /// Who.
+    pub actor: Actor,
+    /// Which project.
+    pub name: ProjectName,
+    /// How many of its runs may hold a place at once from now on; none: any number.
+    pub concurrency: Option<u32>,
+}
+
+/// A person deletes a project.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeleteProject {
+    /// Who.
+    pub actor: Actor,
+    /// Which project.
+    pub name: ProjectName,
+}
+
+/// Where a page of a lane's runs begins.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LaneAfter {
+    /// Which lane.
+    pub lane: LaneKey,
+    /// Behind this run; none: at the lane's head.
+    pub after: Option<HeadKey>,
 }
 
 /// Which runs to list; newest first.

@@ -13,7 +13,7 @@ use leasehold_core::claim::Ask;
 use leasehold_core::crypto::Digest;
 use leasehold_core::end::{EndCall, Ended};
 use leasehold_core::event::Event;
-use leasehold_core::id::{AttemptId, RunId, WorkerId};
+use leasehold_core::id::{AttemptId, ProjectName, RunId, WorkerId};
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::Resolve;
@@ -21,15 +21,15 @@ use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::time::Now;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DeleteWorker, DrainWorker,
-    Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
-    ResolveRun, RunFilter, SessionStep,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, CreateProject, DeleteProject,
+    DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
+    NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
-    ApiTokenView, AuditEntry, Beaten, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState,
-    RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
+    ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
+    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
 };
 
 /// What happens to one call.
@@ -225,6 +225,26 @@ impl Store for Faulty {
         self.changing(self.inner.delete_worker(call)).await
     }
 
+    async fn create_project(&self, call: CreateProject) -> Stored<ProjectView, Unmet> {
+        self.changing(self.inner.create_project(call)).await
+    }
+
+    async fn set_project(&self, call: SetProject) -> Stored<ProjectView, Unmet> {
+        self.changing(self.inner.set_project(call)).await
+    }
+
+    async fn delete_project(&self, call: DeleteProject) -> Stored<(), Unmet> {
+        self.changing(self.inner.delete_project(call)).await
+    }
+
+    async fn project(&self, name: &ProjectName) -> Result<Option<ProjectView>, StoreError> {
+        self.reading(self.inner.project(name)).await
+    }
+
+    async fn projects(&self, after: Option<ProjectName>, limit: usize) -> Result<Vec<ProjectView>, StoreError> {
+        self.reading(self.inner.projects(after, limit)).await
+    }
+
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
         self.changing(self.inner.admit_run(call)).await
     }
@@ -235,6 +255,10 @@ impl Store for Faulty {
 
     async fn lanes(&self, after: Option<LaneKey>, lanes: usize, heads: usize) -> Result<Vec<Lane>, StoreError> {
         self.reading(self.inner.lanes(after, lanes, heads)).await
+    }
+
+    async fn heads(&self, of: Vec<LaneAfter>, limit: usize) -> Result<Vec<Vec<Candidate>>, StoreError> {
+        self.reading(self.inner.heads(of, limit)).await
     }
 
     async fn claim(&self, call: Claim) -> Stored<Grant, ClaimRefused> {

@@ -12,8 +12,9 @@ use leasehold_core::claim::NotClaimed;
 use leasehold_core::crypto::Digest;
 use leasehold_core::end::{EndCall, Ended};
 use leasehold_core::event::Event;
-use leasehold_core::id::{AttemptId, RunId, WorkerId};
+use leasehold_core::id::{AttemptId, ProjectName, RunId, WorkerId};
 use leasehold_core::lease::LeaseProjection;
+use leasehold_core::project;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::{Resolve, ResolveRefused};
 use leasehold_core::session::SessionProjection;
@@ -21,14 +22,14 @@ use leasehold_core::time::Now;
 use leasehold_core::worker::Holds;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DeleteWorker, DrainWorker,
-    Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
-    ResolveRun, RunFilter, SessionStep,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, CreateProject, DeleteProject,
+    DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
+    NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
-    ApiTokenView, AuditEntry, Beaten, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState,
-    RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
+    ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
+    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
 };
 use leasehold_core::claim::Ask;
 use leasehold_core::session::SessionFence;
@@ -54,6 +55,12 @@ pub enum Unmet {
     /// A word on a lost run that changes nothing.
     #[error(transparent)]
     Resolve(#[from] ResolveRefused),
+    /// A project that is there already, as somebody else wanted it.
+    #[error(transparent)]
+    ProjectExists(#[from] project::Exists),
+    /// A project that cannot be deleted.
+    #[error(transparent)]
+    Project(#[from] project::Undeletable),
 }
 
 /// Why a claim did not happen.
@@ -122,7 +129,22 @@ pub trait Store: Send + Sync + 'static {
     /// to be settled, the same call again settles the next; a lease that is left until then runs out as any other.
     async fn delete_worker(&self, call: DeleteWorker) -> Stored<Deletion, Unmet>;
 
-    /// Submits a run: it is pending, with attempt 1.
+    /// A person makes a project. See [`leasehold_core::project::create`].
+    async fn create_project(&self, call: CreateProject) -> Stored<ProjectView, Unmet>;
+
+    /// A person sets how many runs of a project may hold a place at once; what holds one keeps it.
+    async fn set_project(&self, call: SetProject) -> Stored<ProjectView, Unmet>;
+
+    /// A person deletes a project of which no run is open. See [`leasehold_core::project::Project::deleted`].
+    async fn delete_project(&self, call: DeleteProject) -> Stored<(), Unmet>;
+
+    /// One project.
+    async fn project(&self, name: &ProjectName) -> Result<Option<ProjectView>, StoreError>;
+
+    /// A page of projects, in the order of their names.
+    async fn projects(&self, after: Option<ProjectName>, limit: usize) -> Result<Vec<ProjectView>, StoreError>;
+
+    /// Submits a run: it is pending, with attempt 1. Its project comes with it, if it is not there.
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet>;
 
     /// What earlier claims say about a worker's asks; rebinds what it holds. See
@@ -132,7 +154,11 @@ pub trait Store: Send + Sync + 'static {
     /// The live lanes after `after` in key order, at most `lanes` of them with at most `heads` runs each.
     async fn lanes(&self, after: Option<LaneKey>, lanes: usize, heads: usize) -> Result<Vec<Lane>, StoreError>;
 
-    /// Claims a run. See [`leasehold_core::claim::claim`].
+    /// Further runs of lanes, in the order of each lane: at most `limit` of each that is asked for, one list for each.
+    async fn heads(&self, of: Vec<LaneAfter>, limit: usize) -> Result<Vec<Vec<Candidate>>, StoreError>;
+
+    /// Claims a run. See [`leasehold_core::claim::claim`]. Places of limits are counted under the locks of the run's project
+    /// and task: see [`leasehold_core::occupancy`].
     async fn claim(&self, call: Claim) -> Stored<Grant, ClaimRefused>;
 
     /// `claimed → pending`, unstarted.

@@ -8,7 +8,9 @@ use leasehold_core::directive::Directive;
 use leasehold_core::fault::Fault;
 use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::lease::{Lease, LeaseProjection};
+use leasehold_core::occupancy::{LimitFact, Places};
 use leasehold_core::placement::Placement;
+use leasehold_core::project::Project;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::revision::{Program, Revision};
 use leasehold_core::role::Role;
@@ -124,6 +126,15 @@ pub struct LaneKey {
     pub task: Option<TaskName>,
 }
 
+/// A run's place in its lane's order.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct HeadKey {
+    /// Higher goes first.
+    pub priority: i16,
+    /// Then what came first.
+    pub run: RunId,
+}
+
 /// A run at the head of a lane.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Candidate {
@@ -131,8 +142,19 @@ pub struct Candidate {
     pub run: RunId,
     /// Higher goes first.
     pub priority: i16,
+    /// How many runs of its task may hold a place at once, by its own revision; none: any number.
+    pub concurrency: Option<u32>,
+    /// Whether it holds a place itself, because something of an earlier attempt may still live.
+    pub holds: bool,
     /// Workers that gave it back, and until when they are not asked again.
     pub refused: Vec<(WorkerId, Refused)>,
+}
+
+impl Candidate {
+    /// Its place in its lane's order.
+    pub const fn key(&self) -> HeadKey {
+        HeadKey { priority: self.priority, run: self.run }
+    }
 }
 
 /// A live lane: at least one run of it is pending.
@@ -144,6 +166,10 @@ pub struct Lane {
     pub placement: Placement,
     /// Its first runs, by priority, then first come first served; at most the asked number.
     pub heads: Vec<Candidate>,
+    /// How many runs hold a place of the lane's task; zero for a lane without one.
+    pub task_occupied: u32,
+    /// The project's limit and how many runs hold a place of it; none without a limit.
+    pub project: Option<Places>,
     /// The lease clock of the read, to compare `refused` with.
     pub now: Now,
 }
@@ -251,8 +277,21 @@ pub struct RunFacts {
     pub view: RunView,
     /// Workers that gave it back, and until when they are not asked again.
     pub refused: Vec<(WorkerId, Refused)>,
+    /// The limits that a pending run is under, full or not.
+    pub limits: Vec<LimitFact>,
     /// Every worker, at most [`leasehold_core::limits::PAGE`] per page of the caller.
     pub workers: Vec<WorkerView>,
+    /// The clocks of the read.
+    pub now: Now,
+}
+
+/// A project with what is counted of it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ProjectView {
+    /// The project.
+    pub project: Project,
+    /// How many of its runs hold a place.
+    pub occupied: u32,
 }
 
 /// What the store holds at one moment, counted: for metrics.

@@ -23,7 +23,9 @@ use leasehold_core::join::JoinToken;
 use leasehold_core::limits;
 use leasehold_core::log::LogState;
 use leasehold_core::lost::question;
+use leasehold_core::occupancy::{Hold, Holder, LimitFact, LimitOf, Places};
 use leasehold_core::placement::{Availability, WorkerFacts, explain};
+use leasehold_core::project::Project;
 use leasehold_core::remains::in_words;
 use leasehold_core::resolve::{Resolve, Verb, Word};
 use leasehold_core::revision::Revision;
@@ -42,6 +44,7 @@ use leasehold_wire::api::explanation::{Explanation, RunExplanation};
 use leasehold_wire::api::log::{AttemptBegins, End, LogEvent, Output, OutputStream, Position};
 use leasehold_wire::api::page::Page;
 use leasehold_wire::api::problem::{Problem, ProblemCode};
+use leasehold_wire::api::project::{CreateProject, DeleteProjectAnswer, ProjectAnswer, ProjectItem, SetProject};
 use leasehold_wire::api::resolve::{ResolveAnswer, ResolveRun};
 use leasehold_wire::api::run::{AttemptDetail, Log, OutcomeKind, RunDetail, RunItem};
 use leasehold_wire::api::secret::SecretText;
@@ -193,9 +196,10 @@ fn explanation() -> RunExplanation {
         busy_gpus: std::collections::BTreeSet::new(),
         refused_for: None,
     };
-    let core = explain(revision.placement(), None, &[facts]);
+    let core = explain(revision.placement(), &[], &[facts], AT);
     let explanation = Some(Explanation::new(&core, false));
-    RunExplanation { run_id: id(3), state: RunState::Pending, explanation, question: None, remains: Vec::new() }
+    let (limits, remains) = (Vec::new(), Vec::new());
+    RunExplanation { run_id: id(3), state: RunState::Pending, explanation, limits, question: None, remains }
 }
 
 /// A run whose attempt was lost, with everything that can be known of it.
@@ -214,7 +218,38 @@ fn open_question() -> RunExplanation {
     let (run, attempt) = lost();
     let attempts = [attempt];
     let question = Some((&question(&run, &attempts, &revision()).unwrap()).into());
-    RunExplanation { run_id: run.id, state: run.state, explanation: None, question, remains: in_words(&attempts) }
+    let (limits, remains) = (Vec::new(), in_words(&attempts));
+    RunExplanation { run_id: run.id, state: run.state, explanation: None, limits, question, remains }
+}
+
+/// A run that waits for the one place of its task, which a lost run keeps.
+fn limited() -> RunExplanation {
+    let holder = Holder {
+        run: id(4),
+        name: "report".to_owned(),
+        attempt: AttemptNumber::FIRST,
+        hold: Hold::InQuestion,
+        worker: Some("nas".parse().unwrap()),
+        since: AT,
+    };
+    let (name, places) = ("report".to_owned(), Places { limit: 1, occupied: 1 });
+    let limit = LimitFact { of: LimitOf::Task, name, places, holders: vec![holder] };
+    let facts = WorkerFacts {
+        worker: "nas".parse().unwrap(),
+        capabilities: Some(session().capabilities),
+        state: Availability::Online,
+        free_slots: 4,
+        busy_gpus: std::collections::BTreeSet::new(),
+        refused_for: None,
+    };
+    let now = AT.plus(Millis::from_secs(4000));
+    let core = explain(revision().placement(), std::slice::from_ref(&limit), &[facts], now);
+    let (explanation, limits) = (Some(Explanation::new(&core, false)), vec![(&limit).into()]);
+    RunExplanation { run_id: id(3), state: RunState::Pending, explanation, limits, question: None, remains: Vec::new() }
+}
+
+fn project() -> ProjectItem {
+    ProjectItem::new(&Project::new("lab".parse().unwrap(), Some(4), AT), 2)
 }
 
 fn resolved() -> ResolveAnswer {
@@ -293,6 +328,10 @@ fn goldens() -> Vec<Golden> {
         golden("run-events", &Page { items: vec![event()], next: None }),
         golden("run-explanation", &explanation()),
         golden("run-explanation-lost", &open_question()),
+        golden("run-explanation-limited", &limited()),
+        golden("project-list", &Page { items: vec![project()], next: None }),
+        golden("project-answer", &ProjectAnswer { changed: true, project: project() }),
+        golden("project-deleted", &DeleteProjectAnswer { changed: true }),
         golden("cancel-answer", &cancelled),
         golden("resolve-answer", &resolved()),
         golden("worker-list", &Page { items: vec![worker_item], next: None }),
@@ -412,6 +451,29 @@ fn a_deletion_is_read_strictly() {
         let problem = Problem::of_shape(&DeleteWorker::parse(body.as_bytes()).unwrap_err());
         assert_eq!(problem.code, code, "{body}");
     }
+}
+
+#[test]
+fn a_project_is_read_strictly() {
+    let name = || "lab".parse().unwrap();
+    for concurrency in [None, Some(1), Some(limits::CONCURRENCY_MAX)] {
+        let made = CreateProject { name: name(), concurrency };
+        assert_eq!(CreateProject::parse(&made.to_body()), Ok(made));
+        let set = SetProject { concurrency };
+        assert_eq!(SetProject::parse(&set.to_body()), Ok(set));
+    }
+    for (body, code) in [
+        (r#"{"concurrency":0}"#, ProblemCode::LimitExceeded),
+        (r#"{"concurrency":10001}"#, ProblemCode::LimitExceeded),
+        (r#"{"concurrency":"4"}"#, ProblemCode::InvalidRequest),
+        (r#"{"limit":4}"#, ProblemCode::UnknownField),
+        ("", ProblemCode::InvalidRequest),
+    ] {
+        let problem = Problem::of_shape(&SetProject::parse(body.as_bytes()).unwrap_err());
+        assert_eq!(problem.code, code, "{body}: {problem:?}");
+    }
+    assert!(CreateProject::parse(b"{}").is_err(), "a project has a name");
+    assert!(CreateProject::parse(br#"{"name":"Lab"}"#).is_err());
 }
 
 #[test]

@@ -2,7 +2,6 @@
 
 use leasehold_core::id::WorkerId;
 use leasehold_store::call::DrainWorker;
-use leasehold_store::outcome::Outcome;
 use leasehold_store::view::WorkerView;
 
 use crate::error::{Denied, OperatorResult, ServiceError};
@@ -20,6 +19,13 @@ pub struct Drained {
     pub worker: WorkerView,
 }
 
+/// What a person wishes of a worker.
+#[derive(Debug, Clone, Copy)]
+enum Wish {
+    Drain,
+    Resume,
+}
+
 impl ControlPlane {
     /// The worker is given nothing new from now on; what it holds goes on.
     pub async fn drain_worker(
@@ -28,10 +34,7 @@ impl ControlPlane {
         worker: WorkerId,
         why: Option<String>,
     ) -> OperatorResult<Drained> {
-        why::check(why.as_deref()).map_err(ServiceError::Refused)?;
-        let call = DrainWorker { actor: caller.actor.clone(), worker, why };
-        let outcome = self.store().drain_worker(call.clone()).await?;
-        self.drain_changed(caller, &call, "drain", outcome)
+        self.wish(caller, worker, why, Wish::Drain).await
     }
 
     /// The worker takes work again.
@@ -41,26 +44,28 @@ impl ControlPlane {
         worker: WorkerId,
         why: Option<String>,
     ) -> OperatorResult<Drained> {
-        why::check(why.as_deref()).map_err(ServiceError::Refused)?;
-        let call = DrainWorker { actor: caller.actor.clone(), worker, why };
-        let outcome = self.store().resume_worker(call.clone()).await?;
-        self.drain_changed(caller, &call, "resume", outcome)
+        self.wish(caller, worker, why, Wish::Resume).await
     }
 
-    fn drain_changed(
+    async fn wish(
         &self,
         caller: &Caller,
-        call: &DrainWorker,
-        verb: &str,
-        outcome: Outcome<WorkerView, leasehold_store::port::Unmet>,
+        worker: WorkerId,
+        why: Option<String>,
+        wish: Wish,
     ) -> OperatorResult<Drained> {
+        why::check(why.as_deref()).map_err(ServiceError::Refused)?;
+        let call = DrainWorker { actor: caller.actor.clone(), worker: worker.clone(), why };
+        let outcome = match wish {
+            Wish::Drain => self.store().drain_worker(call).await?,
+            Wish::Resume => self.store().resume_worker(call).await?,
+        };
         let changed = outcome.is_applied();
-        let refused = |unmet| ServiceError::Refused(Denied::of(&unmet, &call.worker));
-        let worker = outcome.into_result().map_err(refused)?;
-        tracing::info!(worker.id = %call.worker, actor = %caller.actor, origin = %caller.origin, changed, "worker {verb}");
+        let view = outcome.into_result().map_err(|unmet| ServiceError::Refused(Denied::of(&unmet, &worker)))?;
+        tracing::info!(worker.id = %worker, actor = %caller.actor, origin = %caller.origin, changed, ?wish, "worker wish");
         // An open pull learns of it now.
-        self.hints().changed(&Topic::Worker(call.worker.clone()));
-        Ok(Drained { changed, worker })
+        self.hints().changed(&Topic::Worker(worker));
+        Ok(Drained { changed, worker: view })
     }
 }
 

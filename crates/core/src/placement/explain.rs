@@ -5,10 +5,11 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Mismatch, MismatchClass, Placement, Score, matches, pick_gpus};
+use super::{Mismatch, MismatchClass, Placement, Score, limited, matches, pick_gpus};
 use crate::capability::Capabilities;
 use crate::id::WorkerId;
-use crate::time::Millis;
+use crate::occupancy::LimitFact;
+use crate::time::{Millis, UtcMillis};
 
 /// May a worker be given anything at all?
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -40,17 +41,6 @@ pub struct WorkerFacts {
     pub busy_gpus: BTreeSet<String>,
     /// How long this run is not offered to it again, because it gave the run back.
     pub refused_for: Option<Millis>,
-}
-
-/// A full limit that holds the run back, whatever the workers.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct LimitFact {
-    /// Whose limit, such as `task nightly-report` or `project default`.
-    pub of: String,
-    /// How many may run at once.
-    pub limit: u32,
-    /// How many places are occupied.
-    pub occupied: u32,
 }
 
 names! {
@@ -99,9 +89,10 @@ pub struct Explanation {
     pub nearest: String,
 }
 
-/// Explains a pending run with `placement` to a person.
-pub fn explain(placement: &Placement, limit: Option<&LimitFact>, workers: &[WorkerFacts]) -> Explanation {
-    let mut explained: Vec<_> = workers.iter().map(|facts| explain_worker(placement, limit, facts)).collect();
+/// Explains a pending run with `placement`, which is under `limits`, to a person.
+pub fn explain(placement: &Placement, limits: &[LimitFact], workers: &[WorkerFacts], now: UtcMillis) -> Explanation {
+    let full: Vec<_> = limits.iter().filter(|limit| limit.places.free() == 0).collect();
+    let mut explained: Vec<_> = workers.iter().map(|facts| explain_worker(placement, &full, facts)).collect();
     explained.sort_by(|a, b| a.worker.cmp(&b.worker));
     let mut classes = BTreeMap::new();
     for worker in &explained {
@@ -114,7 +105,7 @@ pub fn explain(placement: &Placement, limit: Option<&LimitFact>, workers: &[Work
         Outlook::NoWorkers
     } else if !explained.iter().any(|worker| worker.capable) {
         Outlook::Never
-    } else if limit.is_some() {
+    } else if !full.is_empty() {
         Outlook::Limited
     } else if explained.iter().any(|worker| worker.mismatches.is_empty()) {
         Outlook::Ready
@@ -127,11 +118,11 @@ pub fn explain(placement: &Placement, limit: Option<&LimitFact>, workers: &[Work
         Outlook::Never => most(explained.iter().filter(|worker| worker.registered)),
         Outlook::Busy => most(explained.iter().filter(|worker| worker.capable)),
     };
-    let nearest = nearest(outlook, limit, &explained);
+    let nearest = nearest(outlook, &full, &explained, now);
     Explanation { outlook, workers: explained, classes, leading, nearest }
 }
 
-fn explain_worker(placement: &Placement, limit: Option<&LimitFact>, facts: &WorkerFacts) -> WorkerExplanation {
+fn explain_worker(placement: &Placement, full: &[&LimitFact], facts: &WorkerFacts) -> WorkerExplanation {
     let mut mismatches = Vec::new();
     let mut add = |class, wanted: &str, have: String| mismatches.push(Mismatch::new(class, wanted, have));
     let Some(capabilities) = &facts.capabilities else {
@@ -163,9 +154,8 @@ fn explain_worker(placement: &Placement, limit: Option<&LimitFact>, facts: &Work
             format!("not offered again for {wait}"),
         );
     }
-    if let Some(fact) = limit {
-        let have = format!("{} of {} places of {} occupied", fact.occupied, fact.limit, fact.of);
-        add(MismatchClass::Limit, "a free place", have);
+    for limit in full {
+        add(MismatchClass::Limit, "a free place", limited::held(limit));
     }
     let score = match matches(placement, capabilities, &facts.worker) {
         Ok(score) => {
@@ -199,7 +189,7 @@ fn most<'a>(workers: impl Iterator<Item = &'a WorkerExplanation>) -> Option<Mism
     counts.into_iter().max_by_key(|(class, count)| (*count, std::cmp::Reverse(*class))).map(|(class, _)| class)
 }
 
-fn nearest(outlook: Outlook, limit: Option<&LimitFact>, workers: &[WorkerExplanation]) -> String {
+fn nearest(outlook: Outlook, full: &[&LimitFact], workers: &[WorkerExplanation], now: UtcMillis) -> String {
     let fewest = |capable: bool| {
         let those = workers.iter().filter(|worker| worker.registered && worker.capable == capable);
         let missing = |worker: &WorkerExplanation| {
@@ -214,8 +204,7 @@ fn nearest(outlook: Outlook, limit: Option<&LimitFact>, workers: &[WorkerExplana
         }
         Outlook::NoWorkers => "no worker is registered: enroll one with `leasehold worker enroll`".to_owned(),
         Outlook::Ready => fewest(true).map_or_else(String::new, |worker| format!("{} can take it", worker.worker)),
-        Outlook::Limited => limit
-            .map_or_else(String::new, |fact| format!("waiting for one of the {} places of {}", fact.limit, fact.of)),
+        Outlook::Limited => full.iter().map(|limit| limited::waiting(limit, now)).collect::<Vec<_>>().join("; "),
         Outlook::Busy => fewest(true)
             .map_or_else(String::new, |worker| format!("waiting for {}: {}", worker.worker, haves(&worker.mismatches))),
         Outlook::Never => fewest(false).map_or_else(String::new, |worker| {

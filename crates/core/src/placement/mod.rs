@@ -17,13 +17,14 @@ use crate::version::VersionRange;
 
 mod explain;
 mod expression;
+mod limited;
 mod matching;
 mod scoring;
 
-pub use explain::{Availability, Explanation, LimitFact, Outlook, WorkerExplanation, WorkerFacts, explain};
+pub use explain::{Availability, Explanation, Outlook, WorkerExplanation, WorkerFacts, explain};
 pub use expression::{ExpressionError, parse_preference, parse_requirement};
 pub use matching::{Mismatch, MismatchClass, matches, pick_gpus};
-pub use scoring::{Candidate, Score, rank, score};
+pub use scoring::{Candidate, Score, left_to_another, rank, score};
 
 /// The executor that everything needs unless it says otherwise.
 pub const PROCESS: &str = "process";

@@ -5,7 +5,8 @@ use std::cmp::Reverse;
 use super::Placement;
 use crate::capability::Capabilities;
 use crate::id::WorkerId;
-use crate::limits::CANDIDATES;
+use crate::limits::{CANDIDATES, PLACEMENT_PREFERENCE};
+use crate::time::Millis;
 
 /// How well a worker fits: the sum of the weights of the preferences it meets. Higher is better.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
@@ -50,4 +51,11 @@ pub fn rank(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
     });
     candidates.truncate(CANDIDATES);
     candidates
+}
+
+/// Whether a run that has been due for `due_for` is left to a worker that waits at another replica: for a moment, and only
+/// to one that fits better. Equal scores leave nothing: free slots and names there are old news, and waiting for them would
+/// delay every other run for nothing.
+pub fn left_to_another(due_for: Millis, here: Score, elsewhere: impl IntoIterator<Item = Score>) -> bool {
+    due_for < PLACEMENT_PREFERENCE && elsewhere.into_iter().any(|score| score > here)
 }

@@ -7,7 +7,9 @@ use proptest::prelude::*;
 use super::*;
 use crate::capability::tests::machine;
 use crate::capability::{Capabilities, Claimed, Gpu};
-use crate::time::Millis;
+use crate::limits::PLACEMENT_PREFERENCE;
+use crate::occupancy::{LimitFact, LimitOf, Places};
+use crate::time::{Millis, UtcMillis};
 
 fn worker(name: &str) -> WorkerId {
     name.parse().unwrap()
@@ -251,7 +253,7 @@ fn facts(name: &str) -> WorkerFacts {
 
 /// Outlook, leading class and words for a run that wants `require`.
 fn explained(require: &[&str], workers: &[WorkerFacts]) -> (Outlook, Option<MismatchClass>, String) {
-    let explanation = explain(&placement(require, &[]), None, workers);
+    let explanation = explain(&placement(require, &[]), &[], workers, UtcMillis::new(0));
     (explanation.outlook, explanation.leading, explanation.nearest)
 }
 
@@ -308,10 +310,33 @@ fn every_passing_reason_is_named() {
 
 #[test]
 fn a_full_limit_holds_the_run_back_whatever_the_workers() {
-    let limit = LimitFact { of: "task report".to_owned(), limit: 1, occupied: 1 };
-    let explanation = explain(&Placement::default(), Some(&limit), &[facts("b"), facts("a")]);
+    let of = |of, name: &str, limit, occupied| LimitFact {
+        of,
+        name: name.to_owned(),
+        places: Places { limit, occupied },
+        holders: Vec::new(),
+    };
+    let explained =
+        |limits: &[LimitFact]| explain(&Placement::default(), limits, &[facts("b"), facts("a")], UtcMillis::new(0));
+    let (full, free) = (of(LimitOf::Task, "report", 1, 1), of(LimitOf::Project, "lab", 3, 2));
+    let explanation = explained(&[full.clone(), free.clone()]);
     assert_eq!((explanation.outlook, explanation.leading), (Outlook::Limited, Some(MismatchClass::Limit)));
     assert_eq!(explanation.classes, BTreeMap::from([(MismatchClass::Limit, 2)]));
-    assert_eq!(explanation.nearest, "waiting for one of the 1 places of task report");
+    assert_eq!(explanation.nearest, "waiting for the one place of task report");
     assert_eq!(explanation.workers[0].worker, worker("a"));
+    assert_eq!(explanation.workers[0].mismatches.len(), 1, "what has a place left keeps nobody back");
+    assert_eq!(explained(&[free]).outlook, Outlook::Ready);
+    let both = explained(&[full, of(LimitOf::Project, "lab", 3, 3)]).nearest;
+    assert_eq!(both, "waiting for the one place of task report; waiting for one of the 3 places of project lab");
+}
+
+#[test]
+fn a_run_is_left_to_a_better_worker_elsewhere_for_a_moment_only() {
+    let (low, high) = (Score::new(1), Score::new(2));
+    let moment = PLACEMENT_PREFERENCE.minus(Millis::new(1));
+    assert!(left_to_another(moment, low, [low, high]));
+    assert!(!left_to_another(PLACEMENT_PREFERENCE, low, [high]), "then whoever is here has it");
+    assert!(!left_to_another(moment, low, [low]), "equals do not wait for each other");
+    assert!(!left_to_another(moment, high, [low]));
+    assert!(!left_to_another(Millis::ZERO, low, []), "nobody waits elsewhere");
 }

@@ -236,6 +236,7 @@ impl Revision {
             retry_failed: self.retry.on.contains(&RetryOn::Failed),
             retry_timed_out: self.retry.on.contains(&RetryOn::TimedOut),
             on_lost: self.retry.on_lost,
+            concurrency: self.limits.concurrency,
             mutex: self.limits.mutex,
             backoff_initial: self.retry.backoff_initial,
             backoff_max: self.retry.backoff_max,

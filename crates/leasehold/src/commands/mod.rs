@@ -5,6 +5,7 @@ mod audit;
 mod completion;
 mod connected;
 mod doctor;
+mod project;
 mod run;
 mod runs;
 mod serve;
@@ -63,6 +64,9 @@ enum Command {
     /// Enroll machines, look at them, drain, resume and delete them
     #[command(subcommand)]
     Worker(worker::Worker),
+    /// List, make, limit and delete projects
+    #[command(subcommand)]
+    Project(project::Project),
     /// See who changed what, when and from where
     #[command(subcommand)]
     Audit(audit::Audit),
@@ -109,6 +113,7 @@ async fn execute(command: Command) -> anyhow::Result<Exit> {
         Command::Cancel(cancel) => cancel.execute().await,
         Command::Explain(explain) => explain.execute().await,
         Command::Worker(worker) => worker.execute().await,
+        Command::Project(project) => project.execute().await,
         Command::Audit(audit) => audit.execute().await,
         Command::Doctor(doctor) => doctor.execute().await,
         Command::Completion(completion) => completion.execute(),

@@ -14,6 +14,7 @@ pub(super) async fn explanation(State(api): State<Api>, AtRun(run): AtRun, query
     Ok(Json::ok(RunExplanation {
         run_id: run,
         state: found.run.run.state,
+        limits: found.limits.iter().map(Into::into).collect(),
         question: found.question.as_ref().map(Into::into),
         remains: found.remains,
         explanation: found.explanation.as_ref().map(|why| Explanation::new(why, found.truncated)),

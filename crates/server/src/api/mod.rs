@@ -16,6 +16,7 @@ mod health;
 mod log;
 mod metrics;
 mod problem;
+mod projects;
 mod query;
 mod registry;
 mod request;
@@ -76,6 +77,11 @@ fn registry() -> Vec<Route> {
         Route::post(route::WORKER_DRAIN, OPERATOR, drain::drain),
         Route::post(route::WORKER_RESUME, OPERATOR, drain::resume),
         Route::post(route::WORKER_TAKEOVER, ADMIN, takeover::grant),
+        Route::get(route::PROJECTS, VIEWER, projects::list),
+        Route::post(route::PROJECTS, ADMIN, projects::create),
+        Route::get(route::PROJECT, VIEWER, projects::get),
+        Route::put(route::PROJECT, ADMIN, projects::set),
+        Route::delete(route::PROJECT, ADMIN, projects::delete),
         Route::post(route::ENROLLMENTS, ADMIN, enrollments::create),
         Route::get(route::AUDIT, ADMIN, audit::audit),
     ]
@@ -140,6 +146,11 @@ mod tests {
             "POST /api/v1/workers/{worker}/drain operator",
             "POST /api/v1/workers/{worker}/resume operator",
             "POST /api/v1/workers/{worker}/grant-takeover admin",
+            "GET /api/v1/projects viewer",
+            "POST /api/v1/projects admin",
+            "GET /api/v1/projects/{project} viewer",
+            "PUT /api/v1/projects/{project} admin",
+            "DELETE /api/v1/projects/{project} admin",
             "POST /api/v1/enrollments admin",
             "GET /api/v1/audit admin",
         ];

@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use leasehold_control::error::{Denied, ServiceError};
 use leasehold_core::cancel::CancelRefused;
+use leasehold_core::project::Undeletable;
 use leasehold_core::resolve::ResolveRefused;
 use leasehold_core::role::Role;
 use leasehold_core::run::RunState;
@@ -97,6 +98,12 @@ impl From<Denied> for ApiError {
                 "drain it and wait until nothing runs there, and resolve its lost runs; or, if the machine is gone with \
                  everything that ran there, say so (`leasehold worker delete NAME --destroyed`)",
             ),
+            Denied::ProjectExists(_) => Self::new(ProblemCode::ProjectExists, detail)
+                .fix("change it with `leasehold project set NAME --concurrency N`"),
+            Denied::Project(Undeletable::Default) => Self::new(ProblemCode::ProjectInUse, detail)
+                .fix("its limit can be lifted: `leasehold project set default --concurrency none`"),
+            Denied::Project(Undeletable::InUse { .. }) => Self::new(ProblemCode::ProjectInUse, detail)
+                .fix("`leasehold runs list --project NAME` shows them"),
             Denied::Cancel(CancelRefused::Lost) => Self::new(ProblemCode::RunLost, detail).fix(
                 "`leasehold runs explain RUN` says what is known; `leasehold runs resolve RUN` takes wait, retry, \
                  mark-failed or mark-succeeded",

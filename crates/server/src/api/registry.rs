@@ -53,6 +53,11 @@ impl Route {
     pub(super) fn post<H: Handler<T, Api>, T: 'static>(path: &'static str, needs: Needs, handler: H) -> Self {
         Self { info: RouteInfo { method: Method::POST, path, needs }, handler: on(MethodFilter::POST, handler) }
     }
+
+    /// Answers `PUT`.
+    pub(super) fn put<H: Handler<T, Api>, T: 'static>(path: &'static str, needs: Needs, handler: H) -> Self {
+        Self { info: RouteInfo { method: Method::PUT, path, needs }, handler: on(MethodFilter::PUT, handler) }
+    }
 }
 
 /// The routes with their guards.

@@ -1,11 +1,14 @@
 //! The parts of an operator's request: the thing its path names, and its JSON body.
 
+use std::fmt::Display;
+use std::str::FromStr;
+
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
 use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use bytes::Bytes;
-use leasehold_core::id::{RunId, WorkerId};
+use leasehold_core::id::{ProjectName, RunId, WorkerId};
 use leasehold_wire::api::problem::ProblemCode;
 
 use super::Api;
@@ -34,12 +37,26 @@ impl FromRequestParts<Api> for AtWorker {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
-        let text = segment(parts, api, "worker").await?;
-        // A name that no worker can have is a worker that does not exist, and the text says what names look like.
-        text.parse()
-            .map(Self)
-            .map_err(|error| ApiError::new(ProblemCode::NotFound, format!("there is no such worker: {error}")))
+        named(parts, api, "worker").await.map(Self)
     }
+}
+
+/// The project of the path.
+pub(super) struct AtProject(pub(super) ProjectName);
+
+impl FromRequestParts<Api> for AtProject {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        named(parts, api, "project").await.map(Self)
+    }
+}
+
+/// The thing that the path names. A name that none can have is one that does not exist, and the text says what names look
+/// like.
+async fn named<T: FromStr<Err: Display>>(parts: &mut Parts, api: &Api, what: &str) -> Result<T, ApiError> {
+    let text = segment(parts, api, what).await?;
+    text.parse().map_err(|error| ApiError::new(ProblemCode::NotFound, format!("there is no such {what}: {error}")))
 }
 
 async fn segment(parts: &mut Parts, api: &Api, name: &str) -> Result<String, ApiError> {

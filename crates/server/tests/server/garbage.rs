@@ -249,6 +249,7 @@ fn operators_garbage(dice: &mut Dice, run: RunId) -> Option<Request<Bytes>> {
     let ids =
         [run.to_string(), run.to_string()[..6].to_owned(), "01".to_owned(), percent(dice.piece()), "%ff".to_owned()];
     let mut path = info.path.replace("{run}", dice.pick(&ids).as_str()).replace("{worker}", dice.pick(&ids).as_str());
+    path = path.replace("{project}", dice.pick(&ids).as_str());
     for n in 0..dice.below(4) {
         let names = ["limit", "after", "state", "project", "task", "follow", "offset", "attempt", "raw", "x"];
         let values = ["1", "64", "-1", "pending", "true", "18446744073709551616", "%00", "", "default"];
@@ -302,7 +303,7 @@ async fn every_route_is_held_to_its_permission_for_every_role() {
         let cluster = Cluster::with_token(role, None).await;
         let run = cluster.submit(&["true"]).await.to_string();
         for info in leasehold_server::routes() {
-            let path = info.path.replace("{run}", &run).replace("{worker}", "nas");
+            let path = info.path.replace("{run}", &run).replace("{worker}", "nas").replace("{project}", "lab");
             let request = || {
                 let request = Request::builder().method(info.method.clone()).uri(&path);
                 request.header("content-type", "application/json").body(Bytes::from_static(b"{}")).unwrap()

@@ -12,7 +12,7 @@ use super::apply::{insert_attempt, write_events};
 use super::column::values;
 use super::rows;
 use super::transaction::{Decided, Fault, Tx};
-use super::{audit, load, queries};
+use super::{audit, load, projects, queries};
 
 /// Stores a submission; the same again, by key or id, is the same run.
 pub(super) fn admit(tx: &Tx<'_>, call: &AdmitRun) -> Decided<RunView, Unmet> {
@@ -35,6 +35,7 @@ pub(super) fn admit(tx: &Tx<'_>, call: &AdmitRun) -> Decided<RunView, Unmet> {
     let (Some(run), Some(attempt)) = (&change.run, &change.attempt) else {
         return Err(Fault::Damaged(format!("run {} was admitted without an attempt", call.run)));
     };
+    projects::ensure(tx, &call.project)?;
     insert_run(tx, run, call)?;
     insert_attempt(tx, attempt)?;
     write_events(tx, &change)?;
@@ -66,11 +67,13 @@ fn insert_run(tx: &Tx<'_>, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
         values![run.placement, *revision.placement()],
     )?;
     // Only a task with a limit has lanes of its own; the empty text sorts before every name.
-    let lane_task = run.task.as_ref().filter(|_| revision.limits().concurrency.is_some());
+    let limits = revision.limits();
+    let lane_task = run.task.as_ref().filter(|_| limits.concurrency.is_some());
     tx.execute_one(
         "run",
         "INSERT INTO run (id, project, task, revision, placement, lane_task, name, priority, state, version, latest, \
-         failures, machinery_failures, created_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14)",
+         failures, machinery_failures, created_at, mutex, concurrency) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
         values![
             run.id,
             run.project,
@@ -86,6 +89,8 @@ fn insert_run(tx: &Tx<'_>, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
             run.failures,
             run.machinery_failures,
             run.created_at,
+            limits.mutex,
+            lane_task.and(limits.concurrency),
         ],
     )
 }

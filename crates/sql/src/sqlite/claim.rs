@@ -14,8 +14,8 @@ use leasehold_store::view::{AskState, Grant, PullState};
 use super::apply::{Loaded, apply};
 use super::column::values;
 use super::load::{self, Named, Speaker};
-use super::sessions;
 use super::transaction::{Decided, Fault, Tx};
+use super::{places, sessions};
 
 /// What is known of each ask; rebinds what it holds.
 pub(super) fn recover_asks(tx: &Tx<'_>, fence: &SessionFence, asks: &[Ask]) -> Decided<PullState, Refusal> {
@@ -83,7 +83,9 @@ pub(super) fn claim(tx: &Tx<'_>, call: &Claim) -> Decided<Grant, ClaimRefused> {
     };
     let attempt = load::latest_attempt(tx, &run)?;
     let revision = load::revision(tx, run.revision)?;
-    let waiting = Waiting { run: &run, attempt: &attempt, policy: &revision.policy() };
+    let policy = revision.policy();
+    let limits = places::limits(tx, &run, &policy)?;
+    let waiting = Waiting { run: &run, attempt: &attempt, policy: &policy, limits };
     let active = load::active_leases(tx, &session.worker)?;
     let (lease, change) = match claim::claim(worker, session, active, waiting, &call.ask, call.score, tx.now) {
         Ok(claimed) => claimed,

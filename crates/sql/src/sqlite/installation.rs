@@ -2,14 +2,15 @@
 
 use leasehold_core::actor::Actor;
 use leasehold_core::crypto::Digest;
+use leasehold_core::id::ProjectName;
 use leasehold_store::call::{Installation, NewApiToken};
 use leasehold_store::outcome::Outcome;
 use leasehold_store::port::Unmet;
 use leasehold_store::view::ApiTokenView;
 
-use super::audit;
 use super::column::values;
 use super::transaction::{Decided, Fault, Tx};
+use super::{audit, projects};
 
 /// What this installation is, once it was made.
 pub(super) fn installation(tx: &Tx<'_>) -> Result<Option<Installation>, Fault> {
@@ -42,6 +43,7 @@ pub(super) fn create(tx: &Tx<'_>, new: &Installation, first: &NewApiToken) -> De
         "INSERT INTO api_token (id, name, role, digest, created_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
         values![first.id, first.name, first.role, first.digest, first.created_at, first.expires_at],
     )?;
+    projects::ensure(tx, &ProjectName::default())?;
     audit::write(
         tx,
         &Actor::System,

@@ -1,13 +1,17 @@
 //! Lanes: the pending runs that are blocked or served alike, a page at a time. A blocked lane costs one seek.
 
+use std::collections::BTreeMap;
+
 use leasehold_core::claim::Refused;
 use leasehold_core::crypto::Digest;
 use leasehold_core::id::{ProjectName, RunId, TaskName, WorkerId};
-use leasehold_store::view::{Candidate, Lane, LaneKey};
+use leasehold_core::occupancy::Places;
+use leasehold_store::call::LaneAfter;
+use leasehold_store::view::{Candidate, HeadKey, Lane, LaneKey};
 
 use super::column::values;
 use super::transaction::{Fault, Tx};
-use super::{load, rows};
+use super::{load, places, rows};
 
 /// A lane's key as the index has it.
 struct Key {
@@ -16,24 +20,34 @@ struct Key {
     task: String,
 }
 
+impl Key {
+    fn of(lane: &LaneKey) -> Result<Self, Fault> {
+        let placement = lane.placement.parse();
+        let placement = placement.map_err(|_| Fault::Damaged("a lane's key names no placement".to_owned()))?;
+        let task = lane.task.as_ref().map_or_else(String::new, ToString::to_string);
+        Ok(Self { project: lane.project.clone(), placement, task })
+    }
+}
+
 /// The live lanes after `after`, each with its first runs.
 pub(super) fn lanes(tx: &Tx<'_>, after: Option<&LaneKey>, lanes: usize, heads: usize) -> Result<Vec<Lane>, Fault> {
     let mut found = Vec::new();
+    let mut projects = BTreeMap::new();
     let mut key = match after {
         None => first(tx)?,
-        Some(after) => match after.placement.parse() {
-            Ok(placement) => {
-                let task = after.task.as_ref().map_or_else(String::new, ToString::to_string);
-                next(tx, &Key { project: after.project.clone(), placement, task })?
-            }
-            Err(_) => return Err(Fault::Damaged("a lane's key names no placement".to_owned())),
-        },
+        Some(after) => next(tx, &Key::of(after)?)?,
     };
     while let Some(at) = key.filter(|_| found.len() < lanes) {
         key = next(tx, &at)?;
-        found.extend(load::readable("lane", lane(tx, at, heads))?);
+        found.extend(load::readable("lane", lane(tx, at, heads, &mut projects))?);
     }
     Ok(found)
+}
+
+/// Further runs of lanes, each in its order.
+pub(super) fn heads(tx: &Tx<'_>, of: &[LaneAfter], limit: usize) -> Result<Vec<Vec<Candidate>>, Fault> {
+    let page = |of: &LaneAfter| candidates(tx, &Key::of(&of.lane)?, of.after, limit);
+    of.iter().map(|of| Ok(load::readable("lane", page(of))?.unwrap_or_default())).collect()
 }
 
 fn first(tx: &Tx<'_>) -> Result<Option<Key>, Fault> {
@@ -52,25 +66,69 @@ fn next(tx: &Tx<'_>, key: &Key) -> Result<Option<Key>, Fault> {
     })
 }
 
-fn lane(tx: &Tx<'_>, key: Key, heads: usize) -> Result<Lane, Fault> {
+/// The limits of projects, as far as they were asked for.
+type Projects = BTreeMap<ProjectName, Option<Places>>;
+
+fn lane(tx: &Tx<'_>, key: Key, heads: usize, projects: &mut Projects) -> Result<Lane, Fault> {
     let placement = tx
         .first("SELECT canonical FROM placement WHERE digest = ?1", values![key.placement], rows::column)?
         .ok_or_else(|| Fault::Damaged(format!("there is no placement {}", key.placement)))?;
-    let mut candidates = tx.all(
-        "SELECT id, priority FROM run INDEXED BY run_pending WHERE state = 'pending' AND project = ?1 \
-         AND placement = ?2 AND lane_task = ?3 ORDER BY priority DESC, id LIMIT ?4",
-        values![key.project, key.placement, key.task, heads],
-        |columns| Ok(Candidate { run: columns.next()?, priority: columns.next()?, refused: Vec::new() }),
-    )?;
-    for candidate in &mut candidates {
-        candidate.refused = refused(tx, candidate.run)?;
-    }
+    let heads = candidates(tx, &key, None, heads)?;
     let task = match key.task.as_str() {
         "" => None,
         task => Some(task.parse::<TaskName>().map_err(|error| Fault::Damaged(error.to_string()))?),
     };
+    let task_occupied = match &task {
+        Some(task) => places::occupied(tx, &key.project, Some(task), None)?,
+        None => 0,
+    };
+    if !projects.contains_key(&key.project) {
+        projects.insert(key.project.clone(), places::of_project(tx, &key.project, None)?);
+    }
+    let project = projects.get(&key.project).copied().flatten();
     let key = LaneKey { project: key.project, placement: key.placement.to_string(), task };
-    Ok(Lane { key, placement, heads: candidates, now: tx.now })
+    Ok(Lane { key, placement, heads, task_occupied, project, now: tx.now })
+}
+
+macro_rules! candidates_where {
+    ($behind:literal) => {
+        concat!(
+            "SELECT id, priority, concurrency FROM run INDEXED BY run_pending WHERE state = 'pending' AND project = ?1 \
+             AND placement = ?2 AND lane_task = ?3 AND ",
+            $behind,
+            " ORDER BY priority DESC, id LIMIT ?4"
+        )
+    };
+}
+
+/// The runs of a lane behind `after`, in its order.
+fn candidates(tx: &Tx<'_>, key: &Key, after: Option<HeadKey>, limit: usize) -> Result<Vec<Candidate>, Fault> {
+    let read = |columns: &mut rows::Columns<'_>| {
+        let (run, priority, concurrency) = (columns.next()?, columns.next()?, columns.next()?);
+        Ok(Candidate { run, priority, concurrency, holds: false, refused: Vec::new() })
+    };
+    let mut found = match after {
+        None => {
+            let sql = candidates_where!("TRUE");
+            tx.all(sql, values![key.project, key.placement, key.task, limit], read)?
+        }
+        Some(HeadKey { priority, run }) => {
+            // The rest of its priority, then the lower ones: two ranges of the index, where one condition would be a scan.
+            let same = candidates_where!("priority = ?5 AND id > ?6");
+            let mut found = tx.all(same, values![key.project, key.placement, key.task, limit, priority, run], read)?;
+            let rest = limit.saturating_sub(found.len());
+            if rest > 0 {
+                let lower = candidates_where!("priority < ?5");
+                found.extend(tx.all(lower, values![key.project, key.placement, key.task, rest, priority], read)?);
+            }
+            found
+        }
+    };
+    for candidate in &mut found {
+        candidate.refused = refused(tx, candidate.run)?;
+        candidate.holds = places::holds(tx, candidate.run)?;
+    }
+    Ok(found)
 }
 
 /// The workers that gave a run back and are not asked again yet.

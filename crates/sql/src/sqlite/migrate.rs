@@ -23,8 +23,10 @@ pub(super) struct Migration {
 }
 
 /// Every step, in order. A released one never changes.
-pub(super) const MIGRATIONS: &[Migration] =
-    &[Migration { version: 1, name: "0001_first", sql: include_str!("../../migrations/sqlite/0001_first.sql") }];
+pub(super) const MIGRATIONS: &[Migration] = &[
+    Migration { version: 1, name: "0001_first", sql: include_str!("../../migrations/sqlite/0001_first.sql") },
+    Migration { version: 2, name: "0002_limits", sql: include_str!("../../migrations/sqlite/0002_limits.sql") },
+];
 
 impl Migration {
     fn checksum(&self) -> Digest {
@@ -120,6 +122,42 @@ mod tests {
         migrate(&mut connection, &steps(&[ONE, TWO]), NOW).unwrap();
         let name: String = connection.query_row("SELECT name FROM first", [], |row| row.get(0)).unwrap();
         assert_eq!(name, "kept");
+    }
+
+    #[test]
+    fn what_waited_before_there_were_limits_has_those_of_its_revision() {
+        let mut connection = Connection::open_in_memory().unwrap();
+        migrate(&mut connection, &MIGRATIONS[..1], NOW).unwrap();
+        let insert = |id: &str, project: &str, task: &str, state: &str, revision: &str| {
+            let closed = if state == "failed" { "9, 'exited', 0" } else { "NULL, NULL, NULL" };
+            format!(
+                "INSERT INTO revision VALUES (x'{id:0>64}', CAST('{revision}' AS BLOB));
+                 INSERT OR IGNORE INTO placement VALUES (zeroblob(32), x'00');
+                 INSERT INTO run (id, project, task, revision, placement, lane_task, name, priority, state, version, latest,
+                                  failures, machinery_failures, created_at, closed_at, closing_outcome, closing_unobserved)
+                 VALUES (x'{id:0>32}', '{project}', {task}, x'{id:0>64}', zeroblob(32), '', 'n', 0,
+                         '{state}', 0, 1, 0, 0, 7, {closed});"
+            )
+        };
+        let both = r#"{"limits":{"concurrency":2,"mutex":true}}"#;
+        for text in [
+            insert("01", "lab", "'report'", "running", both),
+            insert("02", "lab", "NULL", "pending", both),
+            insert("03", "home", "'report'", "pending", r#"{"limits":{"mutex":false}}"#),
+            insert("04", "home", "'report'", "pending", "damaged"),
+            insert("05", "home", "'report'", "failed", both),
+        ] {
+            connection.execute_batch(&text).unwrap();
+        }
+        migrate(&mut connection, MIGRATIONS, NOW).unwrap();
+        let mut rows = connection.prepare("SELECT mutex, concurrency FROM run ORDER BY id").unwrap();
+        let found = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        let found: Vec<(i64, Option<i64>)> = found.map(Result::unwrap).collect();
+        assert_eq!(found, [(1, Some(2)), (1, None), (0, None), (0, None), (0, None)], "what ended holds nothing");
+        let mut rows = connection.prepare("SELECT name, created_at FROM project ORDER BY name").unwrap();
+        let found = rows.query_map([], |row| Ok((row.get(0)?, row.get(1)?))).unwrap();
+        let found: Vec<(String, i64)> = found.map(Result::unwrap).collect();
+        assert_eq!(found, [("home".to_owned(), 7), ("lab".to_owned(), 7)]);
     }
 
     #[test]

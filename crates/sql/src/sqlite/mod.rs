@@ -14,23 +14,23 @@ use leasehold_core::claim::Ask;
 use leasehold_core::crypto::Digest;
 use leasehold_core::end::{EndCall, Ended};
 use leasehold_core::event::Event;
-use leasehold_core::id::{AttemptId, RunId, WorkerId};
+use leasehold_core::id::{AttemptId, ProjectName, RunId, WorkerId};
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::Resolve;
 use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::time::Now;
 use leasehold_store::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DeleteWorker, DrainWorker,
-    Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
-    ResolveRun, RunFilter, SessionStep,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, CreateProject, DeleteProject,
+    DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
+    NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
 };
 use leasehold_store::observe::{Access, Called, Observer};
 use leasehold_store::outcome::{StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
-    ApiTokenView, AuditEntry, Beaten, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState,
-    RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
+    ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
+    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
 };
 
 mod activation;
@@ -56,6 +56,8 @@ mod migrate;
 mod open;
 mod outcome_text;
 mod parsed;
+mod places;
+mod projects;
 mod queries;
 mod queue;
 mod readers;
@@ -201,6 +203,27 @@ impl Store for SqliteStore {
         self.write("delete_worker", move |tx| deletion::delete(tx, &call)).await
     }
 
+    async fn create_project(&self, call: CreateProject) -> Stored<ProjectView, Unmet> {
+        self.write("create_project", move |tx| projects::create(tx, &call)).await
+    }
+
+    async fn set_project(&self, call: SetProject) -> Stored<ProjectView, Unmet> {
+        self.write("set_project", move |tx| projects::set(tx, &call)).await
+    }
+
+    async fn delete_project(&self, call: DeleteProject) -> Stored<(), Unmet> {
+        self.write("delete_project", move |tx| projects::delete(tx, &call)).await
+    }
+
+    async fn project(&self, name: &ProjectName) -> Result<Option<ProjectView>, StoreError> {
+        let name = name.clone();
+        self.read("project", move |tx| projects::project(tx, &name)).await
+    }
+
+    async fn projects(&self, after: Option<ProjectName>, limit: usize) -> Result<Vec<ProjectView>, StoreError> {
+        self.read("projects", move |tx| projects::projects(tx, after.as_ref(), limit)).await
+    }
+
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
         self.write("admit_run", move |tx| admit::admit(tx, &call)).await
     }
@@ -211,6 +234,10 @@ impl Store for SqliteStore {
 
     async fn lanes(&self, after: Option<LaneKey>, lanes: usize, heads: usize) -> Result<Vec<Lane>, StoreError> {
         self.read("lanes", move |tx| lanes::lanes(tx, after.as_ref(), lanes, heads)).await
+    }
+
+    async fn heads(&self, of: Vec<LaneAfter>, limit: usize) -> Result<Vec<Vec<Candidate>>, StoreError> {
+        self.read("heads", move |tx| lanes::heads(tx, &of, limit)).await
     }
 
     async fn claim(&self, call: Claim) -> Stored<Grant, ClaimRefused> {

@@ -10,7 +10,7 @@ use leasehold_store::view::{RunFacts, RunSummary, RunView, WorkerView};
 use super::column::values;
 use super::rows::{self, attempt_columns, run_columns, worker_columns};
 use super::transaction::{Fault, Tx};
-use super::{faults, lanes, load, logs};
+use super::{faults, lanes, load, logs, places};
 
 /// One run with everything a page shows.
 pub(super) fn run(tx: &Tx<'_>, id: RunId) -> Result<Option<RunView>, Fault> {
@@ -136,7 +136,12 @@ pub(super) fn run_facts(
     limit: usize,
 ) -> Result<Option<RunFacts>, Fault> {
     let Some(view) = run(tx, id)? else { return Ok(None) };
-    Ok(Some(RunFacts { view, refused: lanes::refused(tx, id)?, workers: workers(tx, after, limit)? }))
+    let limits = match view.run.state {
+        RunState::Pending => places::facts(tx, &view.run, &view.revision.policy())?,
+        _ => Vec::new(),
+    };
+    let (refused, workers) = (lanes::refused(tx, id)?, workers(tx, after, limit)?);
+    Ok(Some(RunFacts { view, refused, limits, workers, now: tx.now }))
 }
 
 /// One worker.

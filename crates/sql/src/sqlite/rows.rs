@@ -5,6 +5,7 @@
 use leasehold_core::attempt::{Attempt, Callback, Handle, Left, LimitsKept, LogPin, Usage};
 use leasehold_core::frame::Cut;
 use leasehold_core::lease::Lease;
+use leasehold_core::project::Project;
 use leasehold_core::resolve::Word;
 use leasehold_core::run::{Closing, Run, StopIntent};
 use leasehold_core::session::Session;
@@ -81,6 +82,15 @@ pub(super) fn run(columns: &mut Columns<'_>) -> Result<Run, Fault> {
             (Some(outcome), Some(unobserved), Some(at)) => Some(Closing { outcome, unobserved, at }),
             _ => None,
         },
+    })
+}
+
+pub(super) fn project(columns: &mut Columns<'_>) -> Result<Project, Fault> {
+    Ok(Project {
+        name: columns.next()?,
+        concurrency: columns.next()?,
+        created_at: columns.next()?,
+        deleted_at: columns.next()?,
     })
 }
 

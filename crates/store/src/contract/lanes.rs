@@ -2,11 +2,12 @@
 
 use leasehold_core::canonical::Value;
 use leasehold_core::id::RunId;
+use leasehold_core::occupancy::Places;
 use leasehold_core::revision::Revision;
 
 use super::Harness;
 use super::fixture::{Expect, World, plain, revision_with};
-use crate::call::AdmitRun;
+use crate::call::{AdmitRun, LaneAfter};
 use crate::view::Lane;
 
 fn priority(priority: i64) -> Revision {
@@ -101,4 +102,50 @@ pub async fn a_lane_lives_as_long_as_a_run_of_it_waits(harness: &dyn Harness) {
     assert_eq!(heads(&lanes[0]), [one]);
     assert_eq!(lanes[0].heads[0].refused.len(), 1, "who gave it back is known to the dispatcher");
     assert_eq!(lanes[0].heads[0].refused[0].0.as_str(), "nas");
+}
+
+/// A lane is read on behind any of its runs, across priorities, each of several lanes by itself.
+pub async fn a_lane_is_read_on_behind_any_of_its_runs(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let mut order = Vec::new();
+    for weight in [9, 0, 0, 0, -5, -5] {
+        order.push(world.run(priority(weight)).await);
+    }
+    let other = world.run(on_arch("aarch64")).await;
+    let lanes = world.store.lanes(None, 8, 64).await.unwrap();
+    let whole = lanes.iter().find(|lane| lane.heads.len() == 6).unwrap();
+    let second = lanes.iter().find(|lane| lane.heads.len() == 1).unwrap();
+    assert_eq!(heads(whole), order);
+    let of = |lane: &Lane, after: Option<usize>| LaneAfter {
+        lane: lane.key.clone(),
+        after: after.map(|place| lane.heads[place].key()),
+    };
+    for place in 0..6 {
+        let found = world.store.heads(vec![of(second, None), of(whole, Some(place))], 3).await.unwrap();
+        let expected: Vec<_> = whole.heads[place + 1..].iter().take(3).cloned().collect();
+        assert_eq!(found[1], expected, "behind {place}");
+        assert_eq!(found[0][0].run, other);
+    }
+    assert_eq!(world.store.heads(vec![of(whole, None)], 2).await.unwrap(), [whole.heads[..2].to_vec()]);
+    assert_eq!(world.store.heads(vec![of(second, Some(0))], 2).await.unwrap(), [vec![]]);
+}
+
+/// A lane says how many places of its task and its project are held; without a limit nothing is counted.
+pub async fn a_lane_says_what_is_held_of_its_limits(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let (_, session) = world.agent("nas").await;
+    let limited = || revision_with([("limits", Value::map([("concurrency", Value::Int(2))]))]);
+    let of = async || {
+        let lanes = world.store.lanes(None, 64, 1).await.unwrap();
+        lanes.into_iter().map(|lane| (lane.key.task.is_some(), lane.task_occupied, lane.project)).collect::<Vec<_>>()
+    };
+    let held = in_project(&world, "home", Some("backup"), limited()).await;
+    in_project(&world, "home", Some("backup"), limited()).await;
+    in_project(&world, "home", None, plain()).await;
+    assert_eq!(of().await, [(false, 0, None), (true, 0, None)]);
+    world.take(&session, held).await;
+    assert_eq!(of().await, [(false, 0, None), (true, 1, None)]);
+    world.limit_project("home", Some(7)).await;
+    let places = Some(Places { limit: 7, occupied: 1 });
+    assert_eq!(of().await, [(false, 0, places), (true, 1, places)]);
 }

@@ -31,7 +31,9 @@ pub mod idempotency;
 pub mod installation;
 pub mod lanes;
 pub mod late_evidence;
+pub mod limits;
 pub mod logs;
+pub mod projects;
 pub mod queries;
 mod race;
 pub mod registration;
@@ -267,6 +269,27 @@ macro_rules! contract_suite {
             project_placement_and_limited_task_make_a_lane
             lanes_are_paged_by_key
             a_lane_lives_as_long_as_a_run_of_it_waits
+            a_lane_is_read_on_behind_any_of_its_runs
+            a_lane_says_what_is_held_of_its_limits
+        });
+        $crate::contract_suite!(@cases $harness, limits {
+            a_task_never_has_more_runs_than_its_limit
+            a_limit_is_of_one_task_of_one_project
+            a_project_never_has_more_runs_than_its_limit
+            what_waits_holds_no_place
+            a_lost_run_keeps_its_place_only_with_mutex
+            what_may_still_live_keeps_its_runs_place
+            the_last_place_is_taken_once
+            a_freed_place_is_taken_once
+            the_longest_holders_are_named_first
+        });
+        $crate::contract_suite!(@cases $harness, projects {
+            a_project_is_made_once
+            a_run_brings_its_project
+            a_limit_is_set_and_lifted
+            a_project_is_deleted_once_nothing_is_open
+            projects_are_paged_by_name
+            a_deletion_and_a_submission_at_the_same_instant_agree
         });
         $crate::contract_suite!(@cases $harness, workers {
             a_drained_worker_keeps_what_it_holds_and_is_given_nothing

@@ -22,8 +22,8 @@ use super::fixture::{
     Machine, Taken, World, admin, exited, plain, retried_when_lost, revision_with, seconds, stopped, taken, tickets,
 };
 use crate::call::{
-    AcknowledgeRunning, AppendLog, DeleteWorker, DrainWorker, GrantTakeover, Installation, NewApiToken, Release,
-    SessionStep,
+    AcknowledgeRunning, AppendLog, CreateProject, DeleteProject, DeleteWorker, DrainWorker, GrantTakeover,
+    Installation, NewApiToken, Release, SessionStep, SetProject,
 };
 use crate::faulty::{Fault, Faulty, Schedule};
 use crate::outcome::{Outcome, StoreError, Stored};
@@ -158,6 +158,14 @@ impl Caller<'_, '_> {
         let store = self.store.clone();
         let world = self.world;
         self.installs().await;
+
+        let name = || "lab".parse().unwrap();
+        let create = CreateProject { actor: admin(), name: name(), concurrency: Some(1) };
+        self.done("create_project", || store.create_project(create.clone())).await;
+        let set = SetProject { actor: admin(), name: name(), concurrency: Some(2) };
+        self.done("set_project", || store.set_project(set.clone())).await;
+        let delete = DeleteProject { actor: admin(), name: name() };
+        self.done("delete_project", || store.delete_project(delete.clone())).await;
 
         let enrollment = world.new_enrollment("nas");
         self.done("create_enrollment", || store.create_enrollment(admin(), enrollment.clone())).await;

@@ -9,7 +9,7 @@ use leasehold_core::attempt::{Attempt, AttemptState, EvidenceKind, RejectReason,
 use leasehold_core::canonical::Value;
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::end::Ending;
-use leasehold_core::id::{AttemptId, RunId};
+use leasehold_core::id::{AttemptId, ProjectName, RunId};
 use leasehold_core::resolve::Verb;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::{Run, RunState};
@@ -20,6 +20,7 @@ use super::Harness;
 use super::fixture::{
     Machine, Taken, World, exited, failed_when_lost, plain, retried_when_lost, revision_with, seconds, stopped,
 };
+use super::limits::agree_with_core;
 use crate::call::Release;
 use crate::faulty::split_mix;
 
@@ -44,13 +45,21 @@ impl Walk<'_> {
     }
 
     fn revision(&mut self) -> Revision {
-        let limits = Value::map([("timeout", Value::text("30s")), ("lease", Value::text("25s"))]);
+        let limits = [("timeout", Value::text("30s")), ("lease", Value::text("25s"))];
+        let one_at_once = [("concurrency", Value::Int(1)), ("mutex", Value::Bool(true))];
+        let both = Value::map(limits.clone().into_iter().chain(one_at_once));
+        let limits = Value::map(limits);
         let retry = Value::map([
             ("max_attempts", Value::Int(3)),
             ("on", Value::List(vec![Value::text("failed"), Value::text("timed_out")])),
         ]);
-        let revisions =
-            [plain(), retried_when_lost(), failed_when_lost(), revision_with([("limits", limits), ("retry", retry)])];
+        let revisions = [
+            plain(),
+            retried_when_lost(),
+            failed_when_lost(),
+            revision_with([("limits", limits), ("retry", retry)]),
+            revision_with([("limits", both)]),
+        ];
         revisions[self.draw(revisions.len())].clone()
     }
 
@@ -111,7 +120,8 @@ impl Walk<'_> {
             0 => {
                 let revision = self.revision();
                 if self.runs.len() < 10 {
-                    self.runs.push(self.world.run(revision).await);
+                    let task = ["report", "photos"][self.draw(2)];
+                    self.runs.push(self.world.run_of(task, revision).await);
                 }
             }
             1 | 2 => {
@@ -211,6 +221,7 @@ impl Walk<'_> {
         let fences: BTreeMap<_, _> =
             self.taken.iter().map(|taken| ((taken.run, taken.grant.lease.fence), taken)).collect();
         assert_eq!(fences.len(), self.taken.len(), "a fence number is given out once");
+        agree_with_core(&self.world).await;
     }
 }
 
@@ -250,6 +261,9 @@ pub async fn a_random_history_keeps_every_promise(harness: &dyn Harness) {
             walk.machines.push(machine);
             walk.sessions.push(vec![session]);
         }
+        // What earlier rounds left may hold places still.
+        let held = walk.world.store.project(&ProjectName::default()).await.unwrap().map_or(0, |view| view.occupied);
+        walk.world.limit_project("default", Some(held + 3)).await;
         let first = walk.revision();
         walk.runs.push(walk.world.run(first).await);
         for step in 0..250 {

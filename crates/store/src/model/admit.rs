@@ -2,7 +2,7 @@
 
 use leasehold_core::admission::{self, Submission};
 
-use super::Transaction;
+use super::{Transaction, projects};
 use crate::call::AdmitRun;
 use crate::outcome::{Outcome, Stored};
 use crate::port::Unmet;
@@ -21,6 +21,7 @@ pub(super) fn admit(tx: &mut Transaction<'_>, call: &AdmitRun) -> Stored<RunView
     let change = admission::admit(submission, call.run, call.attempt, &call.actor, tx.now);
     let digest = call.revision.digest();
     tx.apply(change)?;
+    projects::ensure(tx, &call.project);
     tx.state.revisions.insert(*digest.as_bytes(), call.revision.clone());
     if let Some(key) = key {
         tx.state.idempotency_keys.insert(key, call.run);

@@ -1,22 +1,17 @@
-//! Asks and offers: what earlier claims say about an ask, the lanes to claim from, the claim, and giving it back.
-
-use std::cmp::Reverse;
-use std::collections::BTreeMap;
+//! Asks and offers: what earlier claims say about an ask, the claim, and giving it back.
 
 use leasehold_core::attempt::Held;
-use leasehold_core::claim::{self, Ask, AskVerdict, NotClaimed, Refused, Waiting, recover_ask};
-use leasehold_core::id::{RunId, WorkerId};
+use leasehold_core::claim::{self, Ask, AskVerdict, NotClaimed, Waiting, recover_ask};
 use leasehold_core::lease::{Lease, not_held};
 use leasehold_core::refusal::Refusal;
-use leasehold_core::run::{Run, RunState};
 use leasehold_core::session::{Session, SessionFence};
 
-use super::Transaction;
 use super::apply::outcome;
+use super::{Transaction, places};
 use crate::call::{Claim, Release};
 use crate::outcome::{Outcome, StoreError, Stored};
 use crate::port::ClaimRefused;
-use crate::view::{AskState, Candidate, Grant, Lane, LaneKey, PullState};
+use crate::view::{AskState, Grant, PullState};
 
 /// What the store knows of an ask: whether it may be claimed with, its offer again, or that it is used up. A granted one
 /// is rebound on the way, which the flag says.
@@ -53,38 +48,6 @@ pub(super) fn recover_asks(tx: &mut Transaction<'_>, fence: &SessionFence, asks:
     Ok(outcome(wrote, PullState { session, asks: states, directives, takes_work, free_slots }))
 }
 
-pub(super) fn lanes(
-    tx: &Transaction<'_>,
-    after: Option<&LaneKey>,
-    lanes: usize,
-    heads: usize,
-) -> Result<Vec<Lane>, StoreError> {
-    let mut live: BTreeMap<LaneKey, Vec<&Run>> = BTreeMap::new();
-    for run in tx.state.runs.values().filter(|run| run.state == RunState::Pending) {
-        let limited = tx.revision(run)?.limits().concurrency.is_some();
-        let task = run.task.clone().filter(|_| limited);
-        let key = LaneKey { project: run.project.clone(), placement: run.placement.to_string(), task };
-        live.entry(key).or_default().push(run);
-    }
-    let pages = live.into_iter().filter(|(key, _)| after.is_none_or(|after| key > after)).take(lanes);
-    pages
-        .map(|(key, mut runs)| {
-            runs.sort_by_key(|run| (Reverse(run.priority), run.id));
-            let first = runs.first().ok_or_else(|| StoreError::Damaged { reason: "an empty lane".to_owned() })?;
-            let placement = tx.revision(first)?.placement().clone();
-            let candidate =
-                |run: &&Run| Candidate { run: run.id, priority: run.priority, refused: refused(tx, run.id) };
-            Ok(Lane { key, placement, heads: runs.iter().take(heads).map(candidate).collect(), now: tx.now })
-        })
-        .collect()
-}
-
-/// The workers that gave a run back and are not asked again yet.
-pub(super) fn refused(tx: &Transaction<'_>, run: RunId) -> Vec<(WorkerId, Refused)> {
-    let rows = tx.state.refused.iter().filter(|((of, _), refused)| *of == run && refused.until > tx.now.lease);
-    rows.map(|((_, worker), refused)| (worker.clone(), *refused)).collect()
-}
-
 pub(super) fn claim(tx: &mut Transaction<'_>, call: &Claim) -> Stored<Grant, ClaimRefused> {
     let session = match tx.live(&call.session) {
         Ok(session) => session,
@@ -106,7 +69,8 @@ fn fresh(tx: &mut Transaction<'_>, session: &Session, call: &Claim) -> Result<Re
         return Ok(Err(NotClaimed::Taken));
     };
     let policy = tx.revision(run)?.policy();
-    let waiting = Waiting { run, attempt: tx.latest(run)?, policy: &policy };
+    let limits = places::limits(tx, run, &policy)?;
+    let waiting = Waiting { run, attempt: tx.latest(run)?, policy: &policy, limits };
     let active = tx.active_leases(&session.worker).count();
     match claim::claim(tx.worker_of(session)?, session, active, waiting, &call.ask, call.score, tx.now) {
         Ok((lease, change)) => {

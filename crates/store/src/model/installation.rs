@@ -2,8 +2,9 @@
 
 use leasehold_core::actor::Actor;
 use leasehold_core::crypto::Digest;
+use leasehold_core::id::ProjectName;
 
-use super::Transaction;
+use super::{Transaction, projects};
 use crate::call::{Installation, NewApiToken};
 use crate::outcome::Outcome;
 use crate::port::Unmet;
@@ -18,6 +19,7 @@ pub(super) fn create(tx: &mut Transaction<'_>, installation: Installation, first
     tx.record(&Actor::System, "create_installation", "installation", facts);
     tx.state.installation = Some(installation);
     tx.state.api_tokens.push(first);
+    projects::ensure(tx, &ProjectName::default());
     Outcome::Applied(())
 }
 

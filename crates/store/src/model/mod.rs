@@ -20,6 +20,7 @@ use leasehold_core::event::Event;
 use leasehold_core::fault::Fault;
 use leasehold_core::id::{AttemptId, EnrollmentId, ProjectName, RunId, SessionId, WorkerId};
 use leasehold_core::lease::{Lease, LeaseProjection};
+use leasehold_core::project::Project;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::Resolve;
 use leasehold_core::revision::Revision;
@@ -29,15 +30,15 @@ use leasehold_core::time::{Clock, LeaseInstant, Now};
 use leasehold_core::worker::Worker;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, DeleteWorker, DrainWorker,
-    Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, NewApiToken, NewEnrollment, RegisterSession, Release,
-    ResolveRun, RunFilter, SessionStep,
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, CreateProject, DeleteProject,
+    DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
+    NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
-    ApiTokenView, AuditEntry, Beaten, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage, PullState,
-    RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
+    ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
+    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
 };
 
 mod activation;
@@ -49,8 +50,11 @@ mod deletion;
 mod end;
 mod enrollment;
 mod installation;
+mod lanes;
 mod load;
 mod logs;
+mod places;
+mod projects;
 mod queries;
 mod recovery;
 mod resolve;
@@ -74,6 +78,7 @@ struct State {
     faults: BTreeMap<WorkerId, Vec<Fault>>,
     /// Every session that ever registered: a late duplicate of a registration is not a copy.
     sessions: BTreeMap<SessionId, Session>,
+    projects: BTreeMap<ProjectName, Project>,
     revisions: BTreeMap<[u8; 32], Revision>,
     runs: BTreeMap<RunId, Run>,
     idempotency_keys: BTreeMap<(ProjectName, String), RunId>,
@@ -201,6 +206,26 @@ impl Store for ModelStore {
         self.transaction(|tx| deletion::delete(tx, &call))
     }
 
+    async fn create_project(&self, call: CreateProject) -> Stored<ProjectView, Unmet> {
+        self.transaction(|tx| projects::create(tx, &call))
+    }
+
+    async fn set_project(&self, call: SetProject) -> Stored<ProjectView, Unmet> {
+        self.transaction(|tx| projects::set(tx, &call))
+    }
+
+    async fn delete_project(&self, call: DeleteProject) -> Stored<(), Unmet> {
+        self.transaction(|tx| Ok(projects::delete(tx, &call)))
+    }
+
+    async fn project(&self, name: &ProjectName) -> Result<Option<ProjectView>, StoreError> {
+        self.transaction(|tx| projects::project(tx, name))
+    }
+
+    async fn projects(&self, after: Option<ProjectName>, limit: usize) -> Result<Vec<ProjectView>, StoreError> {
+        self.transaction(|tx| projects::projects(tx, after.as_ref(), limit))
+    }
+
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
         self.transaction(|tx| admit::admit(tx, &call))
     }
@@ -210,7 +235,11 @@ impl Store for ModelStore {
     }
 
     async fn lanes(&self, after: Option<LaneKey>, lanes: usize, heads: usize) -> Result<Vec<Lane>, StoreError> {
-        self.transaction(|tx| claim::lanes(tx, after.as_ref(), lanes, heads))
+        self.transaction(|tx| lanes::lanes(tx, after.as_ref(), lanes, heads))
+    }
+
+    async fn heads(&self, of: Vec<LaneAfter>, limit: usize) -> Result<Vec<Vec<Candidate>>, StoreError> {
+        self.transaction(|tx| of.iter().map(|of| lanes::heads(tx, of, limit)).collect())
     }
 
     async fn claim(&self, call: Claim) -> Stored<Grant, ClaimRefused> {

@@ -8,8 +8,8 @@ use leasehold_core::run::{Run, RunState};
 use leasehold_core::time::Millis;
 use leasehold_core::worker::WorkerState;
 
-use super::Transaction;
-use super::claim::refused;
+use super::lanes::refused;
+use super::{Transaction, places};
 use crate::call::{AuditPage, EventsAfter, RunFilter};
 use crate::outcome::StoreError;
 use crate::view::{AuditEntry, RunFacts, RunSummary, Statistics, WorkerCounts, WorkerView};
@@ -61,8 +61,9 @@ pub(super) fn run_facts(
     after: Option<&WorkerId>,
     limit: usize,
 ) -> Result<Option<RunFacts>, StoreError> {
-    let view = tx.run_view(run)?;
-    Ok(view.map(|view| RunFacts { view, refused: refused(tx, run), workers: workers(tx, after, limit) }))
+    let Some(view) = tx.run_view(run)? else { return Ok(None) };
+    let limits = if view.run.state == RunState::Pending { places::facts(tx, &view.run)? } else { Vec::new() };
+    Ok(Some(RunFacts { refused: refused(tx, run), limits, workers: workers(tx, after, limit), now: tx.now, view }))
 }
 
 pub(super) fn audit(tx: &Transaction<'_>, page: AuditPage, limit: usize) -> Vec<AuditEntry> {

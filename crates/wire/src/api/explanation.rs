@@ -4,11 +4,13 @@ use std::collections::BTreeMap;
 
 use leasehold_core::id::{RunId, WorkerId};
 use leasehold_core::lost;
+use leasehold_core::occupancy::{self, LimitFact};
 use leasehold_core::placement;
 use leasehold_core::resolve::Verb;
 use leasehold_core::run::RunState;
 use serde::{Deserialize, Serialize};
 
+use super::time::Time;
 use crate::field;
 
 /// The answer to *why is it still pending*.
@@ -23,12 +25,69 @@ pub struct RunExplanation {
     /// Why it is pending, while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub explanation: Option<Explanation>,
+    /// The limits of runs at once that it is under, full or not, while it is pending.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub limits: Vec<Limit>,
     /// What is open about it, while it is lost.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub question: Option<Question>,
     /// What of it the kernel does not let go of although it is killed, a sentence for each attempt.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub remains: Vec<String>,
+}
+
+/// A limit of runs at once, and what other runs hold of it.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Limit {
+    /// Whose: `task`, `project`.
+    pub of: String,
+    /// The task's or project's name.
+    pub name: String,
+    /// How many runs may hold a place at once.
+    pub limit: u32,
+    /// How many other runs do.
+    pub occupied: u32,
+    /// Those that have held one longest; at most eight.
+    pub holders: Vec<Holder>,
+}
+
+/// A run that holds a place.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Holder {
+    /// Which run.
+    #[serde(with = "field::text")]
+    pub run_id: RunId,
+    /// What people call it.
+    pub name: String,
+    /// The number of its attempt that holds the place.
+    pub attempt: u64,
+    /// Why: `live` (a worker has it), `in_question` (lost, under `mutex`), `may_live` (something of it may still live).
+    pub hold: String,
+    /// Who has it, or had.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    pub worker: Option<WorkerId>,
+    /// Since when.
+    pub since: Time,
+}
+
+impl From<&LimitFact> for Limit {
+    fn from(fact: &LimitFact) -> Self {
+        let holder = |holder: &occupancy::Holder| Holder {
+            run_id: holder.run,
+            name: holder.name.clone(),
+            attempt: holder.attempt.get(),
+            hold: holder.hold.to_string(),
+            worker: holder.worker.clone(),
+            since: holder.since.into(),
+        };
+        Self {
+            of: fact.of.to_string(),
+            name: fact.name.clone(),
+            limit: fact.places.limit,
+            occupied: fact.places.occupied,
+            holders: fact.holders.iter().map(holder).collect(),
+        }
+    }
 }
 
 /// The open question of a lost run.

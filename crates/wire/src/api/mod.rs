@@ -13,6 +13,7 @@ pub mod explanation;
 pub mod log;
 pub mod page;
 pub mod problem;
+pub mod project;
 mod request;
 pub mod resolve;
 pub mod route;

@@ -60,6 +60,10 @@ codes! {
     RunLost = "run_lost", 409, "Contact with the run was lost";
     /// The worker still holds attempts.
     WorkerHolds = "worker_holds", 409, "The worker still holds attempts";
+    /// The project is there already, with other settings.
+    ProjectExists = "project_exists", 409, "The project exists already";
+    /// The project cannot be deleted: runs of it are open, or everybody uses it.
+    ProjectInUse = "project_in_use", 409, "The project is in use";
     /// The run is not lost: there is no question to close.
     NotLost = "not_lost", 409, "There is no question to close";
     /// The named version is not the current one.

@@ -25,6 +25,10 @@ pub const WORKER_DRAIN: &str = "/api/v1/workers/{worker}/drain";
 pub const WORKER_RESUME: &str = "/api/v1/workers/{worker}/resume";
 /// `POST`: the worker's next registration that would be kept out is let in, once.
 pub const WORKER_TAKEOVER: &str = "/api/v1/workers/{worker}/grant-takeover";
+/// `GET`: the projects (`?limit=&after=`); `POST`: makes one.
+pub const PROJECTS: &str = "/api/v1/projects";
+/// `GET`: one project; `PUT`: its settings, whole; `DELETE`: it ends, once nothing of it is open.
+pub const PROJECT: &str = "/api/v1/projects/{project}";
 /// `POST`: allows one machine to become a worker.
 pub const ENROLLMENTS: &str = "/api/v1/enrollments";
 /// `GET`: a page of the audit, oldest first (`?limit=&after=`); with `?newest=true` newest first.
@@ -50,6 +54,11 @@ pub fn of_run(template: &str, run: &str) -> String {
 /// The path of a template of one worker. `worker` is percent-encoded where it must be.
 pub fn of_worker(template: &str, worker: &str) -> String {
     template.replace("{worker}", &segment(worker))
+}
+
+/// The path of a template of one project. `project` is percent-encoded where it must be.
+pub fn of_project(template: &str, project: &str) -> String {
+    template.replace("{project}", &segment(project))
 }
 
 /// A text as one segment of a path, or one value of a query: what a person typed cannot reach another route.
@@ -79,5 +88,6 @@ mod tests {
         assert_eq!(of_run(RUN, "0190"), "/api/v1/runs/0190");
         assert_eq!(of_run(RUN_LOG, "../workers?x"), "/api/v1/runs/%2E%2E%2Fworkers%3Fx/log");
         assert_eq!(of_worker(WORKER, "büro"), "/api/v1/workers/b%C3%BCro");
+        assert_eq!(of_project(PROJECT, "a/b"), "/api/v1/projects/a%2Fb");
     }
 }

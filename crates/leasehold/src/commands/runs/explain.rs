@@ -39,6 +39,7 @@ impl Explain {
                 (Some(found), _) => {
                     write!(out, "Run {id} is pending: ")?;
                     explanation::write(out, found)?;
+                    explanation::write_holders(out, &answer.limits, self.connected.times)?;
                 }
                 (None, Some(question)) => {
                     writeln!(out, "Run {id} is lost: contact was lost, and what became of it is an open question.\n")?;

@@ -2,7 +2,7 @@
 
 use clap::Args;
 use leasehold_core::run::RunState;
-use leasehold_wire::api::explanation::{Explanation, Question, RunExplanation};
+use leasehold_wire::api::explanation::{Explanation, Limit, Question, RunExplanation};
 use leasehold_wire::api::route;
 use leasehold_wire::api::run::RunDetail;
 use serde::Serialize;
@@ -37,6 +37,8 @@ struct Answer {
     run: RunDetail,
     #[serde(skip_serializing_if = "Option::is_none")]
     explanation: Option<Explanation>,
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    limits: Vec<Limit>,
     #[serde(skip_serializing_if = "Option::is_none")]
     question: Option<Question>,
 }
@@ -45,20 +47,21 @@ impl Get {
     pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
         let client = self.connected.client()?;
         let run: RunDetail = client.get(&route::of_run(route::RUN, &self.run)).await?;
-        let (explanation, question) = if matches!(run.item.state, RunState::Pending | RunState::Lost) {
+        let (explanation, limits, question) = if matches!(run.item.state, RunState::Pending | RunState::Lost) {
             let path = route::of_run(route::RUN_EXPLANATION, &run.item.id.to_string());
             let found: RunExplanation = client.get(&path).await?;
-            (found.explanation, found.question)
+            (found.explanation, found.limits, found.question)
         } else {
-            (None, None)
+            (None, Vec::new(), None)
         };
-        let answer = Answer { run, explanation, question };
+        let answer = Answer { run, explanation, limits, question };
         let id = answer.run.item.id.to_string();
         self.connected.output.one(&answer, &id, |out| {
             run_page::write(out, &answer.run, self.connected.times)?;
             if let Some(found) = &answer.explanation {
                 write!(out, "\nPending: ")?;
                 explanation::write(out, found)?;
+                explanation::write_holders(out, &answer.limits, self.connected.times)?;
             }
             if let Some(open) = &answer.question {
                 writeln!(out)?;

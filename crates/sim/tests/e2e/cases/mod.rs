@@ -16,6 +16,7 @@ mod end_during_an_outage;
 mod frozen_agent;
 mod full_disks;
 mod late_loser;
+mod limits;
 mod registration_answer_lost;
 mod restarts;
 mod run_as;

@@ -1,16 +1,17 @@
 //! How SQLite carries the statements out: no call reads all runs, attempts, leases, events or log chunks there are.
 
+use leasehold_core::actor::Actor;
 use leasehold_core::canonical::Value;
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::counter::SessionVersion;
-use leasehold_core::id::WorkerId;
+use leasehold_core::id::{ProjectName, WorkerId};
 use leasehold_core::resolve::Verb;
 use leasehold_core::run::RunState;
 use leasehold_core::session::Said;
 use leasehold_core::time::{Clock as _, Millis};
 use leasehold_store::call::{
-    AcknowledgeRunning, AppendLog, AuditPage, CancelRun, DeleteWorker, DrainWorker, EventsAfter, GrantTakeover,
-    Heartbeat, Release, Renewal, ResolveRun, RunFilter, SessionStep,
+    AcknowledgeRunning, AppendLog, AuditPage, CancelRun, CreateProject, DeleteProject, DeleteWorker, DrainWorker,
+    EventsAfter, GrantTakeover, Heartbeat, LaneAfter, Release, Renewal, ResolveRun, RunFilter, SessionStep, SetProject,
 };
 use leasehold_store::port::Store as _;
 use rusqlite::Connection;
@@ -19,7 +20,15 @@ use super::super::{SqliteStore, plans};
 use super::{Fixture, exited, revision, running, step};
 
 /// Indexes that hold only what is waiting or alive: reading one from end to end is the work itself.
-const LIVE: [&str; 5] = ["run_pending", "run_due", "attempt_deadline", "lease_active", "lease_active_expiry"];
+const LIVE: [&str; 7] = [
+    "run_pending",
+    "run_due",
+    "run_held",
+    "attempt_deadline",
+    "attempt_may_live",
+    "lease_active",
+    "lease_active_expiry",
+];
 
 /// Tables that grow with the installation's life.
 const GROWING: [&str; 7] = ["run", "attempt", "lease", "event", "log_chunk", "audit", "session"];
@@ -39,9 +48,7 @@ pub(super) async fn everything(fixture: &Fixture) {
     let (released, lost, waiting) =
         (fixture.admit(revision(&[])).await, fixture.admit(revision(&[])).await, fixture.admit(revision(&[])).await);
 
-    let lanes = store.lanes(None, 8, 8).await.unwrap();
-    assert_eq!(lanes.len(), 2);
-    assert!(store.lanes(Some(lanes[1].key.clone()), 8, 8).await.unwrap().is_empty());
+    limits(fixture).await;
     store.recover_asks(session.clone(), vec![fixture.ask()]).await.unwrap().into_result().unwrap();
 
     let grant = fixture.claim(&session, released).await;
@@ -80,25 +87,25 @@ pub(super) async fn everything(fixture: &Fixture) {
     store.acknowledge_starting(step(&session, &started)).await.unwrap().into_result().unwrap();
     fixture.clock.advance(Millis::from_secs(60));
     assert_eq!(store.stop_overdue(64).await.unwrap().runs, [failing]);
-    let cancel = |run| CancelRun { actor: leasehold_core::actor::Actor::System, run, why: Some("enough".to_owned()) };
+    let cancel = |run| CancelRun { actor: Actor::System, run, why: Some("enough".to_owned()) };
     store.cancel_run(cancel(waiting)).await.unwrap().into_result().unwrap();
     fixture.clock.advance(Millis::from_secs(3600));
     let mut expired = store.expire_leases(64).await.unwrap().runs;
     expired.sort();
     assert_eq!(expired, [failing, lost]);
-    let drain = DrainWorker { actor: leasehold_core::actor::Actor::System, worker: session.worker.clone(), why: None };
+    let drain = DrainWorker { actor: Actor::System, worker: session.worker.clone(), why: None };
     store.drain_worker(drain.clone()).await.unwrap().into_result().unwrap();
     store.resume_worker(drain).await.unwrap().into_result().unwrap();
     assert_eq!(store.statistics().await.unwrap().runs[&RunState::Lost], 1);
     let resolve = ResolveRun {
-        actor: leasehold_core::actor::Actor::System,
+        actor: Actor::System,
         run: lost,
         verb: Verb::MarkFailed,
         why: Some("gone".to_owned()),
         attempt: None,
     };
     store.resolve_run(resolve).await.unwrap().into_result().unwrap();
-    let (actor, worker) = (leasehold_core::actor::Actor::System, session.worker.clone());
+    let (actor, worker) = (Actor::System, session.worker.clone());
     let takeover = GrantTakeover { actor, worker, why: None, expires_at: fixture.clock.utc() };
     store.grant_takeover(takeover).await.unwrap().into_result().unwrap();
     store.drain_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
@@ -131,9 +138,33 @@ pub(super) async fn everything(fixture: &Fixture) {
     deletes(store, session.worker).await;
 }
 
+/// Projects, the places of limits, and lanes read on.
+async fn limits(fixture: &Fixture) {
+    let store = &fixture.store;
+    let lanes = store.lanes(None, 8, 8).await.unwrap();
+    assert_eq!(lanes.len(), 2);
+    assert!(store.lanes(Some(lanes[1].key.clone()), 8, 8).await.unwrap().is_empty());
+    let name = || ProjectName::default();
+    let create = CreateProject { actor: Actor::System, name: "lab".parse().unwrap(), concurrency: Some(3) };
+    store.create_project(create).await.unwrap().into_result().unwrap();
+    let set = SetProject { actor: Actor::System, name: name(), concurrency: Some(5) };
+    store.set_project(set).await.unwrap().into_result().unwrap();
+    let delete = DeleteProject { actor: Actor::System, name: "lab".parse().unwrap() };
+    store.delete_project(delete).await.unwrap().into_result().unwrap();
+    assert!(store.project(&name()).await.unwrap().is_some());
+    assert_eq!(store.projects(None, 64).await.unwrap().len(), 1);
+    let mut limited = fixture.submission(revision(&[("limits", Value::map([("concurrency", Value::Int(1))]))]));
+    limited.task = Some("nightly".parse().unwrap());
+    let limited = store.admit_run(limited).await.unwrap().into_result().unwrap().run.id;
+    assert_eq!(store.run_facts(limited, None, 64).await.unwrap().unwrap().limits.len(), 2);
+    let head = lanes[0].heads[0].key();
+    let after = |after| LaneAfter { lane: lanes[0].key.clone(), after };
+    assert_eq!(store.heads(vec![after(None), after(Some(head))], 8).await.unwrap().len(), 2);
+}
+
 async fn deletes(store: &SqliteStore, worker: WorkerId) {
     for destroyed in [false, true] {
-        let (actor, worker) = (leasehold_core::actor::Actor::System, worker.clone());
+        let (actor, worker) = (Actor::System, worker.clone());
         store.delete_worker(DeleteWorker { actor, worker, destroyed, limit: 64, why: None }).await.unwrap();
     }
 }

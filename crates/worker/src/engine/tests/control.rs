@@ -17,6 +17,7 @@ use leasehold_core::fault::Fault;
 use leasehold_core::id::{AttemptId, EnrollmentId, OfferId, ProjectName, RunId, SessionId, WorkerId};
 use leasehold_core::lease::{self, Lease, LeaseFence, LeaseState};
 use leasehold_core::log;
+use leasehold_core::occupancy::Limited;
 use leasehold_core::offer::Offer;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::registration::{Cadence, Registration, RegistrationVerdict, register};
@@ -333,7 +334,8 @@ impl Control {
                 let pending = self.runs.values().find(|(run, _)| run.state == RunState::Pending).cloned();
                 let Some((run, revision)) = pending else { return AskAnswer::None };
                 let attempt = self.latest(&run);
-                let waiting = Waiting { run: &run, attempt: &attempt, policy: &revision.policy() };
+                let limits = Limited::default();
+                let waiting = Waiting { run: &run, attempt: &attempt, policy: &revision.policy(), limits };
                 match claim::claim(&self.worker, session, self.active(), waiting, &ask, 0, self.now) {
                     Ok((lease, change)) => {
                         self.apply(change);

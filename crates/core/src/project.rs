@@ -1,0 +1,127 @@
+//! A project: the namespace of tasks, runs and secrets, and how many of its runs may hold a place at once.
+//!
+//! It comes with its first run, or is made ahead of it. A deleted one leaves its row, so that the same call again is told
+//! the same; its next run brings it back, without a limit. (Product, *The command line*; control design, *Placement*.)
+
+use crate::id::ProjectName;
+use crate::time::UtcMillis;
+
+/// A project as the control plane keeps it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Project {
+    /// Its name.
+    pub name: ProjectName,
+    /// How many of its runs may hold a place at once: 1 to [`crate::limits::CONCURRENCY_MAX`]; none: any number.
+    pub concurrency: Option<u32>,
+    /// When it came to be.
+    pub created_at: UtcMillis,
+    /// When a person deleted it, if one did.
+    pub deleted_at: Option<UtcMillis>,
+}
+
+/// Why a project is not deleted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+pub enum Undeletable {
+    /// It is where runs go that name none.
+    #[error("this is the project of everything that names none: it cannot be deleted")]
+    Default,
+    /// Runs of it have not ended.
+    #[error("runs of it have not ended ({open}): cancel or resolve them first")]
+    InUse {
+        /// How many.
+        open: u64,
+    },
+}
+
+/// The project is there already, as somebody else wanted it.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
+#[error("this project exists already, with another limit")]
+pub struct Exists;
+
+/// A person makes a project, where `known` is what is known of its name; none if it is there as they want it.
+pub fn create(
+    known: Option<&Project>,
+    name: &ProjectName,
+    concurrency: Option<u32>,
+    now: UtcMillis,
+) -> Result<Option<Project>, Exists> {
+    match known.filter(|known| known.deleted_at.is_none()) {
+        Some(known) if known.concurrency == concurrency => Ok(None),
+        Some(_) => Err(Exists),
+        None => Ok(Some(Project::new(name.clone(), concurrency, now))),
+    }
+}
+
+/// The project that a submitted run brings, where `known` is what is known of its name; none if it is there.
+pub fn of_run(known: Option<&Project>, name: &ProjectName, now: UtcMillis) -> Option<Project> {
+    known.is_none_or(|known| known.deleted_at.is_some()).then(|| Project::new(name.clone(), None, now))
+}
+
+impl Project {
+    /// A new project.
+    pub const fn new(name: ProjectName, concurrency: Option<u32>, now: UtcMillis) -> Self {
+        Self { name, concurrency, created_at: now, deleted_at: None }
+    }
+
+    /// The project that is here now: none of a deleted one.
+    pub fn living(self) -> Option<Self> {
+        self.deleted_at.is_none().then_some(self)
+    }
+
+    /// The project with this limit; none if it has it already.
+    pub fn limited_to(&self, concurrency: Option<u32>) -> Option<Self> {
+        (self.concurrency != concurrency).then(|| Self { concurrency, ..self.clone() })
+    }
+
+    /// The project deleted; none if it was before. `open` runs of it have not ended.
+    pub fn deleted(&self, open: u64, now: UtcMillis) -> Result<Option<Self>, Undeletable> {
+        if self.name == ProjectName::default() {
+            return Err(Undeletable::Default);
+        }
+        if self.deleted_at.is_some() {
+            return Ok(None);
+        }
+        if open > 0 {
+            return Err(Undeletable::InUse { open });
+        }
+        Ok(Some(Self { concurrency: None, deleted_at: Some(now), ..self.clone() }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: UtcMillis = UtcMillis::new(1_800_000_000_000);
+
+    #[test]
+    fn a_project_is_deleted_once_nothing_of_it_is_open() {
+        let project = Project::new("lab".parse().unwrap(), Some(3), NOW);
+        let refused = project.deleted(1, NOW).unwrap_err();
+        assert_eq!(refused.to_string(), "runs of it have not ended (1): cancel or resolve them first");
+        let deleted = project.deleted(0, NOW).unwrap().unwrap();
+        assert_eq!((deleted.concurrency, deleted.clone().living()), (None, None));
+        assert_eq!(deleted.deleted(0, NOW), Ok(None), "once");
+        let default = Project::new(ProjectName::default(), None, NOW);
+        assert_eq!(default.deleted(0, NOW), Err(Undeletable::Default));
+    }
+
+    #[test]
+    fn a_project_comes_with_its_first_run_or_is_made_ahead_of_it() {
+        let lab: ProjectName = "lab".parse().unwrap();
+        let made = create(None, &lab, Some(3), NOW).unwrap().unwrap();
+        assert_eq!(create(Some(&made), &lab, Some(3), NOW), Ok(None), "the same again");
+        assert_eq!(create(Some(&made), &lab, None, NOW), Err(Exists));
+        assert_eq!(of_run(Some(&made), &lab, NOW), None);
+        let deleted = made.deleted(0, NOW).unwrap();
+        assert_eq!(of_run(deleted.as_ref(), &lab, NOW), of_run(None, &lab, NOW), "what comes back has no limit");
+        assert_eq!(create(deleted.as_ref(), &lab, Some(3), NOW), Ok(Some(made)));
+    }
+
+    #[test]
+    fn the_same_limit_again_changes_nothing() {
+        let project = Project::new("lab".parse().unwrap(), Some(3), NOW);
+        assert_eq!(project.limited_to(Some(3)), None);
+        assert_eq!(project.limited_to(None).unwrap().concurrency, None);
+    }
+}
