@@ -136,6 +136,9 @@ impl ControlPlane {
         }
         let landed = self.claim_all(propose(&fitting, room)).await?;
         let (again, tally) = dispatcher.progress.cycle_ended(landed, complete);
+        if complete {
+            self.settings().metrics.lanes_blocked(tally.full, tally.unmatched);
+        }
         for waiter in &waiters {
             waiter.cycle_ended(Reasons { counts: tally.of(waiter), truncated: !complete });
         }

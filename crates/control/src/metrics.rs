@@ -1,7 +1,7 @@
 //! What is counted, and how it is told to Prometheus (`OpenMetrics` text).
 //!
 //! Counters count what the store has committed, from the start of this process; gauges are read from the store at each
-//! scrape. Labels come from closed sets only: no run, no worker and no project is ever one. (Control design, *Operating
+//! scrape, but for what the dispatcher saw last. Labels come from closed sets only: no run, no worker and no project is ever one. (Control design, *Operating
 //! it*; the table of every metric is in the guide.)
 
 use std::collections::BTreeMap;
@@ -59,6 +59,8 @@ struct Inner {
     stopwatch: Box<dyn Fn() -> Duration + Send + Sync>,
     counted: Counted,
     read: Read,
+    /// What the dispatcher saw last.
+    lanes_blocked: Family<Labels<1>, Gauge>,
     /// One scrape at a time: what it read is what it says.
     scraping: Mutex<()>,
 }
@@ -225,6 +227,13 @@ fn gauge(count: u64) -> i64 {
 }
 
 impl Metrics {
+    /// Lanes that a whole look for work found blocked: their limit is full, or no worker that waits matches them.
+    pub(crate) fn lanes_blocked(&self, by_limit: u32, by_placement: u32) {
+        for (by, lanes) in [("limit", by_limit), ("placement", by_placement)] {
+            self.inner.lanes_blocked.get_or_create(&[("by", by)]).set(i64::from(lanes));
+        }
+    }
+
     /// Counts from zero. `stopwatch` tells how much time has passed since a moment that stays the same, in fractions of a
     /// millisecond; `version` is this program's.
     pub fn new(version: &'static str, stopwatch: impl Fn() -> Duration + Send + Sync + 'static) -> Self {
@@ -233,8 +242,15 @@ impl Metrics {
         let (counted, read) = (Counted::new(), Read::new());
         counted.register(&mut registry);
         read.register(&mut registry);
+        let lanes_blocked = Family::default();
+        let help = "Lanes that the last whole look for work found blocked, by what";
+        registry.register("lanes_blocked", help, lanes_blocked.clone());
         let stopwatch = Box::new(stopwatch);
-        Self { inner: Arc::new(Inner { registry, stopwatch, counted, read, scraping: Mutex::default() }) }
+        let scraping = Mutex::default();
+        let metrics = Self { inner: Arc::new(Inner { registry, stopwatch, counted, read, lanes_blocked, scraping }) };
+        // Nothing is missing before it first happens.
+        metrics.lanes_blocked(0, 0);
+        metrics
     }
 
     fn text(&self, statistics: Option<&Statistics>, open_pulls: usize) -> String {

@@ -76,7 +76,15 @@ impl Fleet {
                 tally.keep(waiter.digest, class);
             }
         }
-        (!waiters.is_empty() && !full).then_some(Fitting { lane, waiters, over: false })
+        if waiters.is_empty() {
+            tally.unmatched += 1;
+            return None;
+        }
+        if full {
+            tally.full += 1;
+            return None;
+        }
+        Some(Fitting { lane, waiters, over: false })
     }
 }
 

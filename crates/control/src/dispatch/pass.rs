@@ -46,6 +46,10 @@ pub(super) struct Tally {
     kept_from: HashMap<Digest, BTreeMap<MismatchClass, u32>>,
     /// By worker: how many lanes had nothing but what it gave back a moment ago.
     given_back: HashMap<WorkerId, u32>,
+    /// Lanes whose limit is full, although somebody matches them.
+    pub(super) full: u32,
+    /// Lanes that nobody matches.
+    pub(super) unmatched: u32,
 }
 
 impl Tally {
@@ -70,6 +74,8 @@ impl Tally {
         for (worker, lanes) in other.given_back {
             *self.given_back.entry(worker).or_insert(0) += lanes;
         }
+        self.full = self.full.saturating_add(other.full);
+        self.unmatched = self.unmatched.saturating_add(other.unmatched);
     }
 
     pub(super) fn of(&self, waiter: &Waiter) -> BTreeMap<MismatchClass, u32> {

@@ -351,6 +351,12 @@ async fn a_limited_queue_of_high_priority_delays_no_free_run() {
     assert_eq!(granted(&pulled).iter().map(|offer| offer.run).collect::<Vec<_>>(), [next]);
     let AskAnswer::None(reason) = &pulled.asks[1].1 else { panic!("{pulled:?}") };
     assert_eq!(reason.counts, BTreeMap::from([(MismatchClass::Limit, 1)]), "one lane, one row");
+    world.submit(labelled("site", "moon")).await;
+    answered(&world, pin!(agent.pull(world.asks(1), Millis::ZERO)), 2).await;
+    let told = world.plane.metrics().await;
+    for series in ["leasehold_lanes_blocked{by=\"limit\"} 1", "leasehold_lanes_blocked{by=\"placement\"} 1"] {
+        assert!(told.contains(series), "{series}: {told}");
+    }
 }
 
 #[tokio::test(start_paused = true)]
