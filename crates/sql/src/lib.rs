@@ -5,3 +5,5 @@
 //! database driver. (Control design, *Store*.)
 
 pub mod sqlite;
+#[cfg(feature = "test-server")]
+pub mod test_server;

@@ -1,0 +1,101 @@
+//! Databases of a test server, and questions to them in plain SQL.
+
+use std::sync::PoisonError;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use tokio_postgres::{NoTls, SimpleQueryMessage};
+
+use super::{PASSWORD, ROLE, Result, SUPERUSER, TestServer, TestServerError};
+
+/// A database of one test, owned by an ordinary role. Dropped with everything in it, whoever is connected.
+#[derive(Debug)]
+pub struct TestDatabase<'a> {
+    server: &'a TestServer,
+    name: String,
+}
+
+impl TestDatabase<'_> {
+    /// How the product reaches it.
+    pub fn url(&self) -> String {
+        self.server.url(&self.name)
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Runs SQL in it as superuser: see [`TestServer::query`].
+    pub fn query(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>> {
+        self.server.query(&self.name, sql)
+    }
+}
+
+impl Drop for TestDatabase<'_> {
+    fn drop(&mut self) {
+        // A server that was stopped removes it with its directory.
+        let _ = self.server.query("postgres", &format!("DROP DATABASE IF EXISTS {} WITH (FORCE)", self.name));
+    }
+}
+
+impl TestServer {
+    /// An empty database.
+    pub fn database(&self) -> Result<TestDatabase<'_>> {
+        self.create("template1")
+    }
+
+    /// A copy of the template of this name, which `prepare` fills, given its URL, when it is asked for the first time. It
+    /// must have closed its connections to it when it returns.
+    pub fn database_like(&self, template: &str, prepare: impl FnOnce(&str)) -> Result<TestDatabase<'_>> {
+        let mut templates = self.templates.lock().unwrap_or_else(PoisonError::into_inner);
+        if !templates.iter().any(|made| made == template) {
+            self.query("postgres", &format!("CREATE DATABASE {template} OWNER {ROLE}"))?;
+            prepare(&self.url(template));
+            // A connection that is still closing would be in the way of every copy.
+            self.query("postgres", &format!("ALTER DATABASE {template} ALLOW_CONNECTIONS false"))?;
+            let end = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE datname =";
+            self.query("postgres", &format!("{end} '{template}'"))?;
+            templates.push(template.to_owned());
+        }
+        drop(templates);
+        self.create(template)
+    }
+
+    fn create(&self, template: &str) -> Result<TestDatabase<'_>> {
+        let name = format!("test_{}", self.databases.fetch_add(1, Ordering::Relaxed));
+        self.query("postgres", &format!("CREATE DATABASE {name} OWNER {ROLE} TEMPLATE {template}"))?;
+        Ok(TestDatabase { server: self, name })
+    }
+
+    /// Runs SQL in a database as superuser, and returns the rows of every statement in it as text. Blocks.
+    pub fn query(&self, database: &str, sql: &str) -> Result<Vec<Vec<Option<String>>>> {
+        let url = format!("postgres://{SUPERUSER}:{PASSWORD}@{}/{database}", self.address());
+        // A thread of its own, since the caller may be inside a runtime.
+        thread::scope(|scope| scope.spawn(|| ask(&url, sql)).join())
+            .map_err(|_| TestServerError("the question panicked".to_owned()))?
+            .map_err(|error| {
+                let said = error.as_db_error().map_or_else(|| format!("{error:?}"), ToString::to_string);
+                TestServerError(format!("{said}, asked {sql}"))
+            })
+    }
+}
+
+fn ask(url: &str, sql: &str) -> std::result::Result<Vec<Vec<Option<String>>>, tokio_postgres::Error> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    runtime.expect("a runtime of one thread").block_on(async {
+        let (client, connection) = tokio_postgres::connect(url, NoTls).await?;
+        let connection = tokio::spawn(connection);
+        let messages = client.simple_query(sql).await?;
+        drop(client);
+        // Until the server has seen the end: the next statement may need that nobody is connected.
+        let _ = connection.await;
+        let rows = messages.into_iter().filter_map(|message| match message {
+            SimpleQueryMessage::Row(row) => {
+                Some((0..row.len()).map(|column| row.get(column).map(str::to_owned)).collect())
+            }
+            _ => None,
+        });
+        Ok(rows.collect())
+    })
+}
