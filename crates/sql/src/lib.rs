@@ -5,5 +5,6 @@
 //! database driver. (Control design, *Store*.)
 
 pub mod sqlite;
+mod stored;
 #[cfg(feature = "test-server")]
 pub mod test_server;

@@ -3,10 +3,9 @@
 //! Reading a value that its type would refuse is damage, never a default.
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
-use leasehold_core::attempt::{AttemptState, LimitMeans, Resolution};
-use leasehold_core::canonical::Value;
+use leasehold_core::attempt::{AttemptState, EvidenceKind, LimitMeans, Outcome, Resolution};
 use leasehold_core::capability::Capabilities;
 use leasehold_core::counter::{
     AttemptNumber, AttemptVersion, CallbackSequence, EventSequence, FenceNumber, LeaseGeneration, LeaseVersion,
@@ -30,10 +29,8 @@ use leasehold_core::time::{LeaseInstant, Millis, UtcMillis};
 use leasehold_core::worker::WorkerState;
 use rusqlite::types::{ToSqlOutput, Value as Owned, ValueRef};
 
-use super::parsed::Parsed;
-
-/// The largest text of names and facts that is read back; what is written is bounded far below.
-const TEXTS_BYTES: usize = 1 << 20;
+use crate::stored::parsed::Parsed;
+use crate::stored::{evidence, facts, outcome};
 
 /// A type that stands in one column.
 pub(super) trait Column: Sized {
@@ -214,20 +211,23 @@ impl Column for Digest {
     }
 }
 
-impl Column for BTreeMap<String, String> {
-    fn read(value: ValueRef<'_>) -> Result<Self, String> {
-        let value = Value::parse_canonical(text(value)?.as_bytes(), TEXTS_BYTES).map_err(|error| error.to_string())?;
-        let Value::Map(entries) = value else { return Err(format!("expected texts by name, found {}", value.kind())) };
-        let entries = entries.into_iter().map(|(name, value)| match value {
-            Value::Text(text) => Ok((name, text)),
-            other => Err(format!("{name}: expected a text, found {}", other.kind())),
-        });
-        entries.collect()
-    }
-    fn bind(&self) -> ToSqlOutput<'_> {
-        let value = Value::map(self.iter().map(|(name, text)| (name, Value::text(text))));
-        ToSqlOutput::Owned(Owned::Text(value.to_canonical_text()))
-    }
+macro_rules! stored {
+    ($($kind:ty, $decode:path, $encode:path;)+) => {$(
+        impl Column for $kind {
+            fn read(value: ValueRef<'_>) -> Result<Self, String> {
+                $decode(text(value)?)
+            }
+            fn bind(&self) -> ToSqlOutput<'_> {
+                ToSqlOutput::Owned(Owned::Text($encode(self)))
+            }
+        }
+    )+};
+}
+stored! {
+    BTreeMap<String, String>, facts::decode, facts::encode;
+    BTreeSet<EvidenceKind>, evidence::decode, evidence::encode;
+    Vec<u32>, evidence::decode, evidence::encode;
+    Outcome, outcome::decode, outcome::encode;
 }
 
 macro_rules! canonical {

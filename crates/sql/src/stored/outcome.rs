@@ -3,26 +3,22 @@
 use leasehold_core::attempt::{EvidenceKind, ExitStatus, Outcome, RejectReason, StopReason};
 use leasehold_core::canonical::Value;
 use leasehold_core::run::StopIntentReason;
-use rusqlite::types::{ToSqlOutput, Value as Owned, ValueRef};
-
-use super::column::Column;
 
 /// The longest text that is read back: a reject's detail is at most 512 characters.
 const OUTCOME_BYTES: usize = 16 * 1024;
 
-impl Column for Outcome {
-    fn read(value: ValueRef<'_>) -> Result<Self, String> {
-        let text = String::read(value)?;
-        let value = Value::parse_canonical(text.as_bytes(), OUTCOME_BYTES).map_err(|error| error.to_string())?;
-        decode(&value).ok_or_else(|| "not an outcome".to_owned())
-    }
-
-    fn bind(&self) -> ToSqlOutput<'_> {
-        ToSqlOutput::Owned(Owned::Text(encode(self).to_canonical_text()))
-    }
+/// What [`encode`] wrote.
+pub(crate) fn decode(text: &str) -> Result<Outcome, String> {
+    let value = Value::parse_canonical(text.as_bytes(), OUTCOME_BYTES).map_err(|error| error.to_string())?;
+    outcome(&value).ok_or_else(|| "not an outcome".to_owned())
 }
 
-fn encode(outcome: &Outcome) -> Value {
+/// The text of `outcome`.
+pub(crate) fn encode(outcome: &Outcome) -> String {
+    value(outcome).to_canonical_text()
+}
+
+fn value(outcome: &Outcome) -> Value {
     let kind = |kind: &str| ("kind", Value::text(kind));
     let status = |status: &ExitStatus| match status {
         ExitStatus::Code(code) => ("code", Value::Int((*code).into())),
@@ -42,7 +38,7 @@ fn encode(outcome: &Outcome) -> Value {
     }
 }
 
-fn decode(value: &Value) -> Option<Outcome> {
+fn outcome(value: &Value) -> Option<Outcome> {
     let Value::Map(entries) = value else { return None };
     let text = |key: &str| match entries.get(key) {
         Some(Value::Text(text)) => Some(text.as_str()),
@@ -92,15 +88,14 @@ mod tests {
             RejectReason::ALL.iter().map(|reason| Outcome::Rejected { reason: *reason, detail: "\"no\"\n".repeat(99) }),
         );
         for outcome in outcomes {
-            let ToSqlOutput::Owned(Owned::Text(text)) = outcome.bind() else { panic!("an outcome is a text") };
-            assert_eq!(Outcome::read(ValueRef::Text(text.as_bytes())), Ok(outcome));
+            assert_eq!(decode(&encode(&outcome)), Ok(outcome));
         }
     }
 
     #[test]
     fn what_is_not_an_outcome_is_damage() {
         for text in ["", "{}", r#"{"kind":"exited"}"#, r#"{"code":256,"kind":"exited"}"#, r#"{"kind":"lost"}"#, "[]"] {
-            assert!(Outcome::read(ValueRef::Text(text.as_bytes())).is_err(), "{text}");
+            assert!(decode(text).is_err(), "{text}");
         }
     }
 }

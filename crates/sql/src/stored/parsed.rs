@@ -10,7 +10,7 @@ use std::collections::HashMap;
 const KEPT: usize = 512 * 1024;
 
 /// Parsed forms of one type.
-pub(super) struct Parsed<T> {
+pub(crate) struct Parsed<T> {
     by_bytes: HashMap<Box<[u8]>, T>,
     kept: usize,
 }
@@ -23,7 +23,7 @@ impl<T> Default for Parsed<T> {
 
 impl<T: Clone> Parsed<T> {
     /// What `bytes` mean, parsed now if they were not before.
-    pub(super) fn read<E>(&mut self, bytes: &[u8], parse: impl FnOnce(&[u8]) -> Result<T, E>) -> Result<T, E> {
+    pub(crate) fn read<E>(&mut self, bytes: &[u8], parse: impl FnOnce(&[u8]) -> Result<T, E>) -> Result<T, E> {
         if let Some(known) = self.by_bytes.get(bytes) {
             return Ok(known.clone());
         }
