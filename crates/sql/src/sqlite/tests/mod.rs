@@ -1,32 +1,15 @@
 //! What only this adapter promises: its file, its lock, its writer, its clock, its plans. What every store promises is in the
 //! contract suite.
 
-use std::collections::BTreeMap;
+use std::ops::{Deref, DerefMut};
 use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 
-use leasehold_core::actor::Actor;
-use leasehold_core::attempt::{Callback, ExitStatus, Handle, LogPin, RunningCall};
-use leasehold_core::canonical::Value;
-use leasehold_core::capability::{Capabilities, Claimed};
-use leasehold_core::claim::Ask;
-use leasehold_core::counter::CallbackSequence;
-use leasehold_core::crypto::{Digest, Domain};
-use leasehold_core::end::{EndCall, Ending};
-use leasehold_core::id::{AttemptId, EnrollmentId, OfferId, ProjectName, RunId, SessionId};
-use leasehold_core::lease::LeaseFence;
-use leasehold_core::registration::{Cadence, Registration};
-use leasehold_core::revision::Revision;
-use leasehold_core::session::SessionFence;
-use leasehold_core::ticket::TicketKey;
-use leasehold_core::time::{Clock as _, Entropy, Millis};
-use leasehold_store::call::{AdmitRun, AttemptStep, Claim, Enroll, NewEnrollment, RegisterSession};
 use leasehold_store::contract::TestClock;
-use leasehold_store::port::Store as _;
-use leasehold_store::view::Grant;
 
 use super::{Options, SqliteStore};
+use crate::scene::Scene;
+pub(super) use crate::scene::{exited, revision, running, step};
 
 mod clock;
 mod crash;
@@ -42,33 +25,21 @@ mod throughput;
 /// A store in a directory of its own, and the clock that it reads.
 pub(super) struct Fixture {
     pub(super) directory: tempfile::TempDir,
-    pub(super) clock: Arc<TestClock>,
-    pub(super) store: SqliteStore,
-    numbers: Numbers,
+    scene: Scene<SqliteStore>,
 }
 
-/// Bytes that differ at every call and are the same in every run of a test.
-#[derive(Default)]
-struct Numbers(AtomicU64);
+impl Deref for Fixture {
+    type Target = Scene<SqliteStore>;
 
-impl Entropy for Numbers {
-    fn fill(&self, bytes: &mut [u8]) {
-        let number = self.0.fetch_add(1, Ordering::SeqCst);
-        bytes.fill(0);
-        for (byte, part) in bytes.iter_mut().rev().zip(number.to_le_bytes()) {
-            *byte = part;
-        }
+    fn deref(&self) -> &Self::Target {
+        &self.scene
     }
 }
 
-pub(super) fn tickets() -> TicketKey {
-    TicketKey::from_bytes([9; 32])
-}
-
-pub(super) fn revision(entries: &[(&str, Value)]) -> Revision {
-    let mut all = BTreeMap::from([("command".to_owned(), Value::map([("argv", Value::texts(["true"]))]))]);
-    all.extend(entries.iter().map(|(key, value)| ((*key).to_owned(), value.clone())));
-    Revision::from_value(&Value::Map(all)).unwrap()
+impl DerefMut for Fixture {
+    fn deref_mut(&mut self) -> &mut Self::Target {
+        &mut self.scene
+    }
 }
 
 impl Fixture {
@@ -82,7 +53,7 @@ impl Fixture {
         let clock = Arc::new(TestClock::new());
         let options = options(Options::new(clock.clone()));
         let store = SqliteStore::open(directory.path().join("store.db"), options).unwrap();
-        Self { directory, clock, store, numbers: Numbers::default() }
+        Self { directory, scene: Scene::on(store, clock) }
     }
 
     pub(super) fn path(&self) -> PathBuf {
@@ -93,126 +64,5 @@ impl Fixture {
     pub(super) async fn reopen(&mut self) {
         self.store.close().await;
         self.store = SqliteStore::open(self.path(), Options::new(self.clock.clone())).unwrap();
-    }
-
-    pub(super) fn submission(&self, revision: Revision) -> AdmitRun {
-        let now = self.clock.utc();
-        AdmitRun {
-            actor: Actor::Local { uid: 1000 },
-            run: RunId::new(now, &self.numbers),
-            attempt: AttemptId::new(now, &self.numbers),
-            project: ProjectName::default(),
-            task: None,
-            revision,
-            idempotency_key: None,
-        }
-    }
-
-    pub(super) async fn admit(&self, revision: Revision) -> RunId {
-        let admitted = self.store.admit_run(self.submission(revision)).await.unwrap();
-        admitted.into_result().unwrap().run.id
-    }
-
-    /// A live session of a new machine.
-    pub(super) async fn agent(&self, name: &str) -> SessionFence {
-        let now = self.clock.utc();
-        let id = EnrollmentId::new(now, &self.numbers);
-        let token = Digest::of(Domain::EnrollmentToken, id.as_bytes());
-        let enrollment = NewEnrollment {
-            id,
-            worker: name.parse().unwrap(),
-            labels: BTreeMap::from([("site".to_owned(), "attic".to_owned())]),
-            token,
-            expires_at: now.plus(Millis::from_secs(900)),
-        };
-        self.store.create_enrollment(Actor::System, enrollment.clone()).await.unwrap().into_result().unwrap();
-        let call = Enroll {
-            token,
-            public_key: Digest::of(Domain::PublicKey, name.as_bytes()),
-            certificate: b"certificate".to_vec(),
-            certificate_expires_at: now.plus(Millis::from_secs(86_400)),
-            origin: None,
-        };
-        self.store.enroll(call).await.unwrap().into_result().unwrap();
-        let session = SessionId::new(now, &self.numbers);
-        let claimed = Claimed {
-            arch: "x86_64".to_owned(),
-            os: "linux".to_owned(),
-            executors: ["process".to_owned()].into(),
-            ..Claimed::default()
-        };
-        let call = RegisterSession {
-            worker: enrollment.worker.clone(),
-            registration: Registration {
-                session,
-                ticket: tickets().first(&enrollment.worker, id),
-                capabilities: Capabilities::new(claimed).unwrap(),
-                max_runs: 256,
-                boot: "boot-a".parse().unwrap(),
-                software: "1.2.3".to_owned(),
-                protocol: 1,
-                body: Digest::of(Domain::Registration, session.as_bytes()),
-            },
-            tickets: tickets(),
-            cadence: Cadence::default(),
-            origin: None,
-        };
-        let projection = self.store.register_session(call).await.unwrap().into_result().unwrap();
-        SessionFence { worker: enrollment.worker, session, generation: projection.generation }
-    }
-
-    pub(super) fn ask(&self) -> Ask {
-        let offer = OfferId::new(self.clock.utc(), &self.numbers);
-        Ask { offer, token: Digest::of(Domain::LeaseToken, offer.as_bytes()) }
-    }
-
-    pub(super) async fn claim(&self, session: &SessionFence, run: RunId) -> Grant {
-        let call = Claim { session: session.clone(), ask: self.ask(), run, score: 0 };
-        self.store.claim(call).await.unwrap().into_result().unwrap()
-    }
-
-    pub(super) fn attempt_id(&self) -> AttemptId {
-        AttemptId::new(self.clock.utc(), &self.numbers)
-    }
-}
-
-/// The step by which `session` proves the lease of `grant`.
-pub(super) fn step(session: &SessionFence, grant: &Grant) -> AttemptStep {
-    let lease = &grant.lease;
-    AttemptStep {
-        session: session.clone(),
-        lease: LeaseFence {
-            attempt: lease.attempt,
-            offer: lease.offer,
-            generation: lease.generation,
-            token: lease.token,
-        },
-    }
-}
-
-pub(super) fn running(grant: &Grant) -> RunningCall {
-    RunningCall {
-        handle: Handle { boot: "boot-a".parse().unwrap(), pid: 7, start_time: 99 },
-        callback: Callback {
-            sequence: CallbackSequence::FIRST,
-            token: Digest::of(Domain::CompletionToken, grant.attempt.id.as_bytes()),
-        },
-        started_at: grant.now.utc,
-    }
-}
-
-/// The process ended by itself with `code`.
-pub(super) fn exited(step: &AttemptStep, grant: &Grant, code: u8, log: &[u8]) -> EndCall {
-    let running = running(grant);
-    EndCall {
-        session: step.session.clone(),
-        lease: step.lease.clone(),
-        ending: Ending::Exited { status: ExitStatus::Code(code), at: grant.now.utc },
-        callback: Some(running.callback),
-        running: Some(running),
-        log: Some(LogPin { length: log.len() as u64, digest: Digest::of(Domain::Log, log), cut: None, finished: true }),
-        usage: None,
-        left: None,
-        body: Digest::of(Domain::Body, &[code]),
     }
 }

@@ -11,8 +11,8 @@ use leasehold_store::observe::{Access, Called, Fact, LateEffect, Observer};
 use leasehold_store::port::Store as _;
 use rusqlite::Connection;
 
-use super::statements::everything;
 use super::{Fixture, revision};
+use crate::scene::every_call;
 
 #[derive(Default)]
 struct Told {
@@ -48,7 +48,7 @@ fn observed() -> (Fixture, Arc<Told>) {
 #[tokio::test]
 async fn an_observer_is_told_what_the_events_say() {
     let (fixture, told) = observed();
-    everything(&fixture).await;
+    every_call(&fixture).await;
     let database = Connection::open(fixture.path()).unwrap();
     let written = |kind: &str| -> usize {
         let count = "SELECT count(*) FROM event WHERE kind = ?1";

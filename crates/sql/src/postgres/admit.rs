@@ -1,0 +1,100 @@
+//! Admission: a run is pending, with attempt 1.
+
+use std::collections::BTreeMap;
+
+use futures_util::future::try_join_all;
+use leasehold_core::admission::{self, Submission};
+use leasehold_core::id::RunId;
+use leasehold_core::run::Run;
+use leasehold_store::call::AdmitRun;
+use leasehold_store::outcome::Outcome;
+use leasehold_store::port::Unmet;
+use leasehold_store::view::{RunSummary, RunView};
+
+use super::apply::{Write, insert_attempt, write_events};
+use super::column::values;
+use super::lock::Locks;
+use super::rows;
+use super::transaction::{Decided, Fault, Tx, Unlocked};
+use super::{audit, load, projects, queries};
+
+/// Stores a submission; the same again, by key or id, is the same run.
+pub(super) async fn admit(db: Unlocked, call: &AdmitRun) -> Decided<RunView, Unmet> {
+    let submission = Submission { project: &call.project, task: call.task.as_ref(), revision: &call.revision };
+    let keyed = match &call.idempotency_key {
+        Some(key) => {
+            let sql = "SELECT run FROM idempotency_key WHERE project = $1 AND key = $2";
+            db.first(sql, values![call.project, *key], rows::column::<RunId>).await?
+        }
+        None => None,
+    };
+    // Of two with one key or id at the same instant, the second meets a unique value and decides again.
+    let known = keyed.unwrap_or(call.run);
+    let tx = &db.lock(Locks::Submission(&call.project, known)).await?;
+    if let Some(run) = load::run(tx, known).await? {
+        if !admission::repeats(&run, submission) {
+            return Ok(Outcome::Refused(Unmet::KeyReused));
+        }
+        return Ok(Outcome::Replayed(queries::view(tx, run.id).await?));
+    }
+    let change = admission::admit(submission, call.run, call.attempt, &call.actor, tx.now);
+    let (Some(run), Some(attempt)) = (&change.run, &change.attempt) else {
+        return Err(Fault::Damaged(format!("run {} was admitted without an attempt", call.run)));
+    };
+    projects::ensure(tx, &call.project).await?;
+    insert_run(tx, run, call).await?;
+    let audited: [(&str, &(dyn std::fmt::Display + Sync)); 2] =
+        [("project", &call.project), ("revision", &run.revision)];
+    let writes: Vec<Write<'_>> = vec![
+        Box::pin(insert_attempt(tx, attempt)),
+        Box::pin(write_events(tx, &change)),
+        Box::pin(insert_key(tx, call)),
+        Box::pin(audit::write(tx, &call.actor, "admit_run", format!("run/{}", call.run), &audited)),
+    ];
+    try_join_all(writes).await?;
+    let (run, attempts, revision) = (run.clone(), vec![attempt.clone()], call.revision.clone());
+    Ok(Outcome::Applied(RunView { run, attempts, revision, logs: BTreeMap::new() }))
+}
+
+async fn insert_key(tx: &Tx, call: &AdmitRun) -> Result<(), Fault> {
+    let Some(key) = &call.idempotency_key else { return Ok(()) };
+    let sql = "INSERT INTO idempotency_key (project, key, run) VALUES ($1, $2, $3)";
+    tx.execute_one("idempotency key", sql, values![call.project, *key, call.run]).await
+}
+
+async fn insert_run(tx: &Tx, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
+    let revision = &call.revision;
+    // The revision first, then the placement, in every transaction: who waits for one has not the other.
+    let sql = "INSERT INTO revision (digest, canonical) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    tx.execute(sql, values![run.revision, *revision]).await?;
+    let sql = "INSERT INTO placement (digest, canonical) VALUES ($1, $2) ON CONFLICT DO NOTHING";
+    tx.execute(sql, values![run.placement, *revision.placement()]).await?;
+    // Only a task with a limit has lanes of its own; the empty text sorts before every name.
+    let limits = revision.limits();
+    let lane_task = run.task.as_ref().filter(|_| limits.concurrency.is_some());
+    tx.execute_one(
+        "run",
+        "INSERT INTO run (id, project, task, revision, placement, lane_task, name, priority, state, version, latest, \
+         failures, machinery_failures, created_at, mutex, concurrency) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
+        values![
+            run.id,
+            run.project,
+            run.task,
+            run.revision,
+            run.placement,
+            lane_task.map_or_else(String::new, ToString::to_string),
+            RunSummary::name_of(revision),
+            run.priority,
+            run.state,
+            run.version,
+            run.latest,
+            run.failures,
+            run.machinery_failures,
+            run.created_at,
+            limits.mutex,
+            lane_task.and(limits.concurrency),
+        ],
+    )
+    .await
+}

@@ -1,0 +1,177 @@
+//! Lanes: the pending runs that are blocked or served alike, a page at a time. A blocked lane costs one seek.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use futures_util::future::{try_join, try_join_all, try_join3};
+use leasehold_core::claim::Refused;
+use leasehold_core::crypto::Digest;
+use leasehold_core::id::{ProjectName, RunId, TaskName, WorkerId};
+use leasehold_core::occupancy::Places;
+use leasehold_store::call::LaneAfter;
+use leasehold_store::view::{Candidate, HeadKey, Lane, LaneKey};
+
+use super::column::{Column as _, list, values};
+use super::transaction::{Fault, Tx};
+use super::{load, places, rows};
+
+/// A lane's key as the index has it.
+struct Key {
+    project: ProjectName,
+    placement: Digest,
+    task: String,
+}
+
+impl Key {
+    fn of(lane: &LaneKey) -> Result<Self, Fault> {
+        let placement = lane.placement.parse();
+        let placement = placement.map_err(|_| Fault::Damaged("a lane's key names no placement".to_owned()))?;
+        let task = lane.task.as_ref().map_or_else(String::new, ToString::to_string);
+        Ok(Self { project: lane.project.clone(), placement, task })
+    }
+}
+
+/// The live lanes after `after`, each with its first runs.
+pub(super) async fn lanes(tx: &Tx, after: Option<&LaneKey>, lanes: usize, heads: usize) -> Result<Vec<Lane>, Fault> {
+    let keys = keys(tx, after, lanes).await?;
+    let names: BTreeSet<ProjectName> = keys.iter().map(|key| key.project.clone()).collect();
+    let projects = names.into_iter().map(|name| async {
+        let places = places::of_project(tx, &name, None).await?;
+        Ok::<_, Fault>((name, places))
+    });
+    let each = keys.into_iter().map(|key| async { load::readable("lane", lane(tx, key, heads).await) });
+    let (projects, found) = try_join(try_join_all(projects), try_join_all(each)).await?;
+    let projects: BTreeMap<ProjectName, Option<Places>> = projects.into_iter().collect();
+    let mut found: Vec<Lane> = found.into_iter().flatten().collect();
+    for lane in &mut found {
+        lane.project = projects.get(&lane.key.project).copied().flatten();
+    }
+    judge_heads(tx, found.iter_mut().flat_map(|lane| &mut lane.heads).collect()).await?;
+    Ok(found)
+}
+
+/// Further runs of lanes, each in its order.
+pub(super) async fn heads(tx: &Tx, of: &[LaneAfter], limit: usize) -> Result<Vec<Vec<Candidate>>, Fault> {
+    let page = |of: &LaneAfter| {
+        let (key, after) = (Key::of(&of.lane), of.after);
+        async move {
+            let page = match key {
+                Ok(key) => candidates(tx, &key, after, limit).await,
+                Err(fault) => Err(fault),
+            };
+            Ok::<_, Fault>(load::readable("lane", page)?.unwrap_or_default())
+        }
+    };
+    let mut pages: Vec<Vec<Candidate>> = try_join_all(of.iter().map(page)).await?;
+    judge_heads(tx, pages.iter_mut().flatten().collect()).await?;
+    Ok(pages)
+}
+
+/// What else is told of candidates: who gave them back, and whether they hold a place themselves.
+async fn judge_heads(tx: &Tx, heads: Vec<&mut Candidate>) -> Result<(), Fault> {
+    let runs: Vec<RunId> = heads.iter().map(|head| head.run).collect();
+    let holding = "SELECT DISTINCT run FROM attempt WHERE may_live AND run = ANY ($1)";
+    let (refused, holding) =
+        try_join(refused(tx, &runs), tx.all(holding, [list(&runs)], rows::column::<RunId>)).await?;
+    let mut by_run: BTreeMap<RunId, Vec<(WorkerId, Refused)>> = BTreeMap::new();
+    for (run, worker, refused) in refused {
+        by_run.entry(run).or_default().push((worker, refused));
+    }
+    for head in heads {
+        head.refused = by_run.remove(&head.run).unwrap_or_default();
+        head.holds = holding.contains(&head.run);
+    }
+    Ok(())
+}
+
+/// The keys of live lanes: one seek of the index of what waits for each, however many runs it has.
+async fn keys(tx: &Tx, after: Option<&LaneKey>, lanes: usize) -> Result<Vec<Key>, Fault> {
+    // Nothing sorts before the empty key.
+    let (mut project, mut placement, mut task) = (String::new(), Vec::new(), String::new());
+    if let Some(after) = after {
+        let digest: Digest =
+            after.placement.parse().map_err(|_| Fault::Damaged("a lane's key names no placement".to_owned()))?;
+        (project, placement) = (after.project.to_string(), digest.as_bytes().to_vec());
+        task = after.task.as_ref().map_or_else(String::new, ToString::to_string);
+    }
+    tx.all(
+        "WITH RECURSIVE live AS ( \
+             (SELECT project, placement, lane_task FROM run WHERE state = 'pending' \
+              AND (project, placement, lane_task) > ($1, $2, $3) ORDER BY project, placement, lane_task LIMIT 1) \
+             UNION ALL \
+             SELECT following.* FROM live CROSS JOIN LATERAL \
+             (SELECT project, placement, lane_task FROM run WHERE state = 'pending' \
+              AND (project, placement, lane_task) > (live.project, live.placement, live.lane_task) \
+              ORDER BY project, placement, lane_task LIMIT 1) AS following \
+         ) SELECT project, placement, lane_task FROM live LIMIT $4",
+        values![project, placement, task, lanes],
+        |columns| Ok(Key { project: columns.next()?, placement: columns.next()?, task: columns.next()? }),
+    )
+    .await
+}
+
+/// One lane; what is told of its project and of its heads comes later, for many at once.
+async fn lane(tx: &Tx, key: Key, heads: usize) -> Result<Lane, Fault> {
+    let task = match key.task.as_str() {
+        "" => None,
+        task => Some(task.parse::<TaskName>().map_err(|error| Fault::Damaged(error.to_string()))?),
+    };
+    let occupied = async {
+        match &task {
+            Some(task) => places::occupied(tx, &key.project, Some(task), None).await,
+            None => Ok(0),
+        }
+    };
+    let placement = "SELECT canonical FROM placement WHERE digest = $1";
+    let (placement, heads, task_occupied) = try_join3(
+        tx.first(placement, values![key.placement], rows::column),
+        candidates(tx, &key, None, heads),
+        occupied,
+    )
+    .await?;
+    let placement = placement.ok_or_else(|| Fault::Damaged(format!("there is no placement {}", key.placement)))?;
+    let key = LaneKey { project: key.project, placement: key.placement.to_string(), task };
+    Ok(Lane { key, placement, heads, task_occupied, project: None, now: tx.now })
+}
+
+macro_rules! candidates_where {
+    ($behind:literal) => {
+        concat!(
+            "SELECT id, priority, concurrency FROM run WHERE state = 'pending' AND project = $1 \
+             AND placement = $2 AND lane_task = $3 AND ",
+            $behind,
+            " ORDER BY priority DESC, id LIMIT $4"
+        )
+    };
+}
+
+/// The runs of a lane behind `after`, in its order.
+async fn candidates(tx: &Tx, key: &Key, after: Option<HeadKey>, limit: usize) -> Result<Vec<Candidate>, Fault> {
+    let read = |columns: &mut rows::Columns<'_>| {
+        let (run, priority, concurrency) = (columns.next()?, columns.next()?, columns.next()?);
+        Ok(Candidate { run, priority, concurrency, holds: false, refused: Vec::new() })
+    };
+    let Some(HeadKey { priority, run }) = after else {
+        let sql = candidates_where!("TRUE");
+        return tx.all(sql, values![key.project, key.placement, key.task, limit], read).await;
+    };
+    // The rest of its priority, then the lower ones: two ranges of the index, where one condition would be a scan.
+    let same = candidates_where!("priority = $5 AND id > $6");
+    let mut found = tx.all(same, values![key.project, key.placement, key.task, limit, priority, run], read).await?;
+    let rest = limit.saturating_sub(found.len());
+    if rest > 0 {
+        let lower = candidates_where!("priority < $5");
+        found.extend(tx.all(lower, values![key.project, key.placement, key.task, rest, priority], read).await?);
+    }
+    Ok(found)
+}
+
+/// The workers that gave runs back and are not asked again yet, by run.
+pub(super) async fn refused(tx: &Tx, runs: &[RunId]) -> Result<Vec<(RunId, WorkerId, Refused)>, Fault> {
+    let sql = "SELECT run, worker, times, until_lease FROM refused WHERE run = ANY ($1) AND until_lease > $2 \
+               ORDER BY run, worker";
+    tx.all(sql, [list(runs), tx.now.lease.bind()], |columns| {
+        let (run, worker) = (columns.next()?, columns.next()?);
+        Ok((run, worker, Refused { times: columns.next()?, until: columns.next()? }))
+    })
+    .await
+}

@@ -1,0 +1,407 @@
+//! The store on PostgreSQL: any number of replicas on one database, row locks, the database's clock.
+//!
+//! One file per verb of the port, facing SQLite's; `lock` takes the locks in the one order, `load` reads records, `apply`
+//! writes what a decision answers. A call that was certainly not done is decided again a few times; one whose commit was not
+//! answered is *unknown*, and only its caller's replay tells. (Control design, *Store*.)
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use deadpool_postgres::Pool;
+use leasehold_core::actor::Actor;
+use leasehold_core::attempt::Starting;
+use leasehold_core::cancel::Cancel;
+use leasehold_core::claim::Ask;
+use leasehold_core::crypto::Digest;
+use leasehold_core::end::{EndCall, Ended};
+use leasehold_core::event::Event;
+use leasehold_core::id::{AttemptId, ProjectName, RunId, WorkerId};
+use leasehold_core::lease::LeaseProjection;
+use leasehold_core::refusal::Refusal;
+use leasehold_core::resolve::Resolve;
+use leasehold_core::session::{SessionFence, SessionProjection};
+use leasehold_core::time::{Clock, Now};
+use leasehold_store::call::{
+    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, CreateProject, DeleteProject,
+    DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
+    NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
+};
+use leasehold_store::observe::{Access, Called, Observer};
+use leasehold_store::outcome::{StoreError, Stored};
+use leasehold_store::port::{ClaimRefused, Store, Unmet};
+use leasehold_store::view::{
+    ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
+    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
+};
+use tokio::time::timeout;
+
+mod activation;
+mod admit;
+mod apply;
+mod audit;
+mod cancel;
+mod claim;
+mod column;
+mod connect;
+mod deletion;
+mod end;
+mod enrollment;
+mod faults;
+mod installation;
+mod lanes;
+mod load;
+mod lock;
+mod logs;
+mod migrate;
+mod open;
+mod places;
+mod projects;
+mod queries;
+mod recovery;
+mod renewals;
+mod resolve;
+mod rows;
+mod sessions;
+mod statistics;
+mod transaction;
+mod workers;
+
+#[cfg(test)]
+mod plans;
+#[cfg(test)]
+mod tests;
+
+pub use open::{OpenError, PostgresOptions};
+
+use lock::Locks;
+use transaction::{Again, Connection, Fault, Tx, Unlocked};
+
+/// How long one try of a call may take before its connection is given up.
+const CALL: Duration = Duration::from_secs(30);
+
+/// How often a call is decided again because others were in its way.
+const COLLISIONS: u32 = 5;
+
+/// A store on one PostgreSQL database. Cheap to clone; the last clone closes its connections.
+#[derive(Clone)]
+pub struct PostgresStore {
+    inner: Arc<Inner>,
+}
+
+struct Inner {
+    pool: Pool,
+    observer: Option<Arc<dyn Observer>>,
+    /// What tests set in place of the database's clock.
+    clock: Option<Arc<dyn Clock>>,
+}
+
+impl std::fmt::Debug for PostgresStore {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("PostgresStore")
+    }
+}
+
+impl PostgresStore {
+    /// A call that may write.
+    async fn write<T, W: Future<Output = Result<T, Fault>>>(
+        &self,
+        name: &'static str,
+        body: impl Fn(Unlocked) -> W,
+    ) -> Result<T, StoreError> {
+        self.called(name, Access::Write, self.attempted(body)).await
+    }
+
+    /// A call that only reads, in one snapshot.
+    async fn read<T, R: Future<Output = Result<T, Fault>>>(
+        &self,
+        name: &'static str,
+        body: impl Fn(Tx) -> R,
+    ) -> Result<T, StoreError> {
+        let body = &body;
+        let in_snapshot = move |db: Unlocked| async move { body(db.snapshot().await?).await };
+        self.called(name, Access::Read, self.attempted(in_snapshot)).await
+    }
+
+    /// A call, measured where somebody wants to know.
+    async fn called<T>(
+        &self,
+        name: &'static str,
+        access: Access,
+        call: impl Future<Output = Result<T, StoreError>>,
+    ) -> Result<T, StoreError> {
+        let Some(observer) = &self.inner.observer else { return call.await };
+        let begun = observer.elapsed();
+        let answer = call.await;
+        observer.called(name, access, observer.elapsed().saturating_sub(begun), Called::of(&answer));
+        answer
+    }
+
+    /// Carries a call out, again where that may help, each time in a transaction of its own.
+    async fn attempted<T, W: Future<Output = Result<T, Fault>>>(
+        &self,
+        body: impl Fn(Unlocked) -> W,
+    ) -> Result<T, StoreError> {
+        let (mut raced, mut collided) = (0, 0);
+        loop {
+            let connection = Arc::new(Connection::new(self.connect().await?));
+            match self.attempt(&connection, &body).await {
+                Ok(answer) => return Ok(answer),
+                Err(Undone::Unknown(reason)) => return Err(StoreError::Unknown { reason }),
+                Err(Undone::Certainly(fault)) => {
+                    match fault.again() {
+                        Again::Raced if raced == 0 => raced += 1,
+                        Again::Collided if collided < COLLISIONS => collided += 1,
+                        _ => return Err(fault.into()),
+                    }
+                    tracing::debug!(reason = fault.reason(), "a call of the store is decided again");
+                }
+            }
+        }
+    }
+
+    async fn attempt<T, W: Future<Output = Result<T, Fault>>>(
+        &self,
+        connection: &Arc<Connection>,
+        body: &impl Fn(Unlocked) -> W,
+    ) -> Result<T, Undone> {
+        let unlocked = Unlocked::new(connection.clone(), self.inner.clock.clone());
+        let answer = match timeout(CALL, Box::pin(body(unlocked))).await {
+            Ok(Ok(answer)) => answer,
+            Ok(Err(fault)) => {
+                // A server that does not answer is not waited for.
+                let _ = timeout(CALL, connection.roll_back()).await;
+                return Err(Undone::Certainly(fault));
+            }
+            Err(_) => return Err(Undone::Certainly(Fault::TooSlow)),
+        };
+        match timeout(CALL, connection.commit()).await {
+            Ok(Ok(())) => {}
+            // What wrote nothing is not done, whatever became of its commit.
+            Ok(Err(fault)) if fault.refused_to_commit() || !connection.wrote() => return Err(Undone::Certainly(fault)),
+            Ok(Err(fault)) => return Err(Undone::Unknown(format!("COMMIT: {}", fault.reason()))),
+            Err(_) => return Err(Undone::Unknown("COMMIT was not answered in time".to_owned())),
+        }
+        if let Some(observer) = &self.inner.observer {
+            for fact in connection.take_facts() {
+                observer.committed(fact);
+            }
+        }
+        Ok(answer)
+    }
+
+    async fn connect(&self) -> Result<deadpool_postgres::Object, StoreError> {
+        self.inner.pool.get().await.map_err(|error| {
+            use std::error::Error as _;
+            let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
+            StoreError::NotDone { reason: format!("no connection to the database: {error}{cause}") }
+        })
+    }
+}
+
+/// A try of a call that did not end with a commit that was answered.
+enum Undone {
+    /// Nothing was committed.
+    Certainly(Fault),
+    /// Whether it was committed is not known.
+    Unknown(String),
+}
+
+#[async_trait]
+impl Store for PostgresStore {
+    async fn now(&self) -> Result<Now, StoreError> {
+        self.called("now", Access::Read, self.attempted(|db| async move { db.peek_clock().await })).await
+    }
+
+    async fn check(&self) -> Result<(), StoreError> {
+        // A write like any other, down to the sync: a full disk shows nowhere else.
+        self.write("check", |db| async move { db.lock(Locks::none()).await?.leave_a_mark().await }).await
+    }
+
+    async fn installation(&self) -> Result<Option<Installation>, StoreError> {
+        self.read("installation", |tx| async move { installation::installation(&tx).await }).await
+    }
+
+    async fn create_installation(&self, installation: Installation, first: NewApiToken) -> Stored<(), Unmet> {
+        self.write("create_installation", |db| installation::create(db, &installation, &first)).await
+    }
+
+    async fn find_api_token(&self, digest: Digest) -> Result<Option<ApiTokenView>, StoreError> {
+        self.read("find_api_token", |tx| async move { installation::find_api_token(&tx, digest).await }).await
+    }
+
+    async fn create_enrollment(&self, actor: Actor, enrollment: NewEnrollment) -> Stored<(), Unmet> {
+        self.write("create_enrollment", |db| enrollment::create(db, &actor, &enrollment)).await
+    }
+
+    async fn find_enrollment(&self, token: Digest) -> Result<Option<EnrollmentView>, StoreError> {
+        self.read("find_enrollment", |tx| async move { enrollment::find(&tx, token).await }).await
+    }
+
+    async fn enroll(&self, call: Enroll) -> Stored<Enrolled, Refusal> {
+        self.write("enroll", |db| enrollment::enroll(db, &call)).await
+    }
+
+    async fn register_session(&self, call: RegisterSession) -> Stored<SessionProjection, Refusal> {
+        self.write("register_session", |db| sessions::register(db, &call)).await
+    }
+
+    async fn heartbeat(&self, call: Heartbeat) -> Stored<Beaten, Refusal> {
+        self.write("heartbeat", |db| sessions::heartbeat(db, &call)).await
+    }
+
+    async fn drain_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
+        self.write("drain_session", |db| sessions::drain(db, &call)).await
+    }
+
+    async fn offline_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
+        self.write("offline_session", |db| sessions::offline(db, &call)).await
+    }
+
+    async fn drain_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet> {
+        self.write("drain_worker", |db| workers::drain(db, &call)).await
+    }
+
+    async fn resume_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet> {
+        self.write("resume_worker", |db| workers::resume(db, &call)).await
+    }
+
+    async fn grant_takeover(&self, call: GrantTakeover) -> Stored<WorkerView, Unmet> {
+        self.write("grant_takeover", |db| workers::grant_takeover(db, &call)).await
+    }
+
+    async fn delete_worker(&self, call: DeleteWorker) -> Stored<Deletion, Unmet> {
+        self.write("delete_worker", |db| deletion::delete(db, &call)).await
+    }
+
+    async fn create_project(&self, call: CreateProject) -> Stored<ProjectView, Unmet> {
+        self.write("create_project", |db| projects::create(db, &call)).await
+    }
+
+    async fn set_project(&self, call: SetProject) -> Stored<ProjectView, Unmet> {
+        self.write("set_project", |db| projects::set(db, &call)).await
+    }
+
+    async fn delete_project(&self, call: DeleteProject) -> Stored<(), Unmet> {
+        self.write("delete_project", |db| projects::delete(db, &call)).await
+    }
+
+    async fn project(&self, name: &ProjectName) -> Result<Option<ProjectView>, StoreError> {
+        self.read("project", |tx| async move { projects::project(&tx, name).await }).await
+    }
+
+    async fn projects(&self, after: Option<ProjectName>, limit: usize) -> Result<Vec<ProjectView>, StoreError> {
+        let after = after.as_ref();
+        self.read("projects", |tx| async move { projects::projects(&tx, after, limit).await }).await
+    }
+
+    async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
+        self.write("admit_run", |db| admit::admit(db, &call)).await
+    }
+
+    async fn recover_asks(&self, session: SessionFence, asks: Vec<Ask>) -> Stored<PullState, Refusal> {
+        self.write("recover_asks", |db| claim::recover_asks(db, &session, &asks)).await
+    }
+
+    async fn lanes(&self, after: Option<LaneKey>, lanes: usize, heads: usize) -> Result<Vec<Lane>, StoreError> {
+        let after = after.as_ref();
+        self.read("lanes", |tx| async move { lanes::lanes(&tx, after, lanes, heads).await }).await
+    }
+
+    async fn heads(&self, of: Vec<LaneAfter>, limit: usize) -> Result<Vec<Vec<Candidate>>, StoreError> {
+        let of = of.as_slice();
+        self.read("heads", |tx| async move { lanes::heads(&tx, of, limit).await }).await
+    }
+
+    async fn claim(&self, call: Claim) -> Stored<Grant, ClaimRefused> {
+        self.write("claim", |db| claim::claim(db, &call)).await
+    }
+
+    async fn release(&self, call: Release) -> Stored<(), Refusal> {
+        self.write("release", |db| claim::release(db, &call)).await
+    }
+
+    async fn acknowledge_starting(&self, call: AttemptStep) -> Stored<Starting, Refusal> {
+        self.write("acknowledge_starting", |db| activation::starting(db, &call)).await
+    }
+
+    async fn acknowledge_running(&self, call: AcknowledgeRunning) -> Stored<LeaseProjection, Refusal> {
+        self.write("acknowledge_running", |db| activation::running(db, &call)).await
+    }
+
+    async fn end(&self, call: EndCall) -> Stored<Ended, Refusal> {
+        self.write("end", |db| end::end(db, &call)).await
+    }
+
+    async fn append_log(&self, call: AppendLog) -> Stored<u64, Refusal> {
+        self.write("append_log", |db| logs::append(db, &call)).await
+    }
+
+    async fn read_log(&self, attempt: AttemptId, offset: u64, limit: usize) -> Result<Option<LogPage>, StoreError> {
+        self.read("read_log", |tx| async move { logs::read(&tx, attempt, offset, limit).await }).await
+    }
+
+    async fn cancel_run(&self, call: CancelRun) -> Stored<(Cancel, RunView), Unmet> {
+        self.write("cancel_run", |db| cancel::cancel(db, &call)).await
+    }
+
+    async fn resolve_run(&self, call: ResolveRun) -> Stored<(Resolve, RunView), Unmet> {
+        self.write("resolve_run", |db| resolve::resolve(db, &call)).await
+    }
+
+    async fn run(&self, run: RunId) -> Result<Option<RunView>, StoreError> {
+        self.read("run", |tx| async move { queries::run(&tx, run).await }).await
+    }
+
+    async fn runs_by_prefix(&self, prefix: &str) -> Result<Vec<RunId>, StoreError> {
+        self.read("runs_by_prefix", |tx| async move { queries::runs_by_prefix(&tx, prefix).await }).await
+    }
+
+    async fn runs(&self, filter: RunFilter, limit: usize) -> Result<Vec<RunSummary>, StoreError> {
+        let filter = &filter;
+        self.read("runs", |tx| async move { queries::runs(&tx, filter, limit).await }).await
+    }
+
+    async fn events(&self, page: EventsAfter, limit: usize) -> Result<Vec<Event>, StoreError> {
+        self.read("events", |tx| async move { queries::events(&tx, page, limit).await }).await
+    }
+
+    async fn run_facts(
+        &self,
+        run: RunId,
+        after: Option<WorkerId>,
+        limit: usize,
+    ) -> Result<Option<RunFacts>, StoreError> {
+        let after = after.as_ref();
+        self.read("run_facts", |tx| async move { queries::run_facts(&tx, run, after, limit).await }).await
+    }
+
+    async fn worker(&self, worker: &WorkerId) -> Result<Option<WorkerView>, StoreError> {
+        self.read("worker", |tx| async move { queries::worker(&tx, worker).await }).await
+    }
+
+    async fn workers(&self, after: Option<WorkerId>, limit: usize) -> Result<Vec<WorkerView>, StoreError> {
+        let after = after.as_ref();
+        self.read("workers", |tx| async move { queries::workers(&tx, after, limit).await }).await
+    }
+
+    async fn statistics(&self) -> Result<Statistics, StoreError> {
+        self.read("statistics", |tx| async move { statistics::statistics(&tx).await }).await
+    }
+
+    async fn audit(&self, page: AuditPage, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
+        self.read("audit", |tx| async move { audit::page(&tx, page, limit).await }).await
+    }
+
+    async fn expire_leases(&self, limit: usize) -> Result<Scanned, StoreError> {
+        self.write("expire_leases", |db| recovery::expire_leases(db, limit)).await
+    }
+
+    async fn begin_retries(&self, ids: Vec<AttemptId>) -> Result<Scanned, StoreError> {
+        self.write("begin_retries", |db| recovery::begin_retries(db, &ids)).await
+    }
+
+    async fn stop_overdue(&self, limit: usize) -> Result<Scanned, StoreError> {
+        self.write("stop_overdue", |db| recovery::stop_overdue(db, limit)).await
+    }
+}

@@ -1,0 +1,171 @@
+//! Opening and closing: the server, the schema, the connections.
+
+use std::sync::Arc;
+
+use leasehold_core::time::Clock;
+use leasehold_store::observe::Observer;
+
+use super::migrate::{MIGRATIONS, migrate};
+use super::{Inner, PostgresStore, connect};
+
+/// How a store is opened.
+#[derive(Clone)]
+pub struct PostgresOptions {
+    /// The schema that holds every table of the installation.
+    pub(super) schema: String,
+    /// Connections at most; calls beyond wait.
+    pub(super) connections: usize,
+    /// Who is told what was committed and how long calls took.
+    pub(super) observer: Option<Arc<dyn Observer>>,
+    /// A clock in place of the database's.
+    pub(super) clock: Option<Arc<dyn Clock>>,
+}
+
+impl PostgresOptions {
+    /// The usual: the schema `leasehold`, sixteen connections.
+    pub fn new() -> Self {
+        Self { schema: "leasehold".to_owned(), connections: 16, observer: None, clock: None }
+    }
+
+    /// The same, with the tables in this schema: several installations can share a database.
+    #[must_use]
+    pub fn in_schema(self, schema: impl Into<String>) -> Self {
+        Self { schema: schema.into(), ..self }
+    }
+
+    /// The same, with this many connections at most.
+    #[must_use]
+    pub fn with_connections(self, connections: usize) -> Self {
+        Self { connections, ..self }
+    }
+
+    /// The same, and `observer` is told what was committed and how long calls took.
+    #[must_use]
+    pub fn observed(self, observer: Arc<dyn Observer>) -> Self {
+        Self { observer: Some(observer), ..self }
+    }
+
+    /// The same, but `clock` takes the place of the database's: for tests. Replicas that read different clocks do not agree on
+    /// what has ended.
+    #[must_use]
+    pub fn timed_by(self, clock: Arc<dyn Clock>) -> Self {
+        Self { clock: Some(clock), ..self }
+    }
+}
+
+impl Default for PostgresOptions {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl std::fmt::Debug for PostgresOptions {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("PostgresOptions")
+            .field("schema", &self.schema)
+            .field("connections", &self.connections)
+            .finish_non_exhaustive()
+    }
+}
+
+/// Why a store cannot be opened.
+#[derive(Debug, thiserror::Error)]
+pub enum OpenError {
+    /// The URL names no database that can be had.
+    #[error("the database's URL cannot be used: {0}")]
+    Url(String),
+    /// No connection came about.
+    #[error("the database cannot be reached: check that it runs, its address, and the user's password")]
+    Unreachable {
+        /// What the driver said.
+        source: tokio_postgres::Error,
+    },
+    /// The server is too old.
+    #[error("the database is PostgreSQL {found}: version {oldest} is the oldest that is supported")]
+    OldServer {
+        /// Its major version.
+        found: i32,
+        /// The oldest that is supported.
+        oldest: i32,
+    },
+    /// The database's texts are in another encoding.
+    #[error(
+        "the database has the encoding {found}: make one with CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0"
+    )]
+    Encoding {
+        /// Which.
+        found: String,
+    },
+    /// The server follows another one.
+    #[error("the database is a standby, which cannot be written to: connect to its primary")]
+    Standby,
+    /// The server may lose what it acknowledged.
+    #[error(
+        "the database has {name} = {value}, with which {loses}: set it to on for the server, the database and the user \
+         (SHOW {name} must say so)"
+    )]
+    Lossy {
+        /// The setting.
+        name: &'static str,
+        /// What it is set to.
+        value: String,
+        /// What that means.
+        loses: &'static str,
+    },
+    /// A newer program has migrated it.
+    #[error("the database has schema version {found}, this program knows up to {known}: use a newer leasehold")]
+    NewerSchema {
+        /// The database's version.
+        found: u32,
+        /// The newest that this program knows.
+        known: u32,
+    },
+    /// What was applied to it is not what this program has under that name.
+    #[error(
+        "migration {version} ({name}) was applied to the database with another text: it is from another build of leasehold"
+    )]
+    ChangedMigration {
+        /// Which step.
+        version: u32,
+        /// Its name.
+        name: &'static str,
+    },
+    /// The schema belongs to another program.
+    #[error("the schema {schema} of the database holds tables of another program")]
+    Foreign {
+        /// Its name.
+        schema: String,
+    },
+    /// PostgreSQL refused something else.
+    #[error("cannot {action}")]
+    Postgres {
+        /// What was tried.
+        action: &'static str,
+        /// What PostgreSQL said.
+        source: tokio_postgres::Error,
+    },
+    /// The pool of connections could not be made.
+    #[error("the connections cannot be kept: {0}")]
+    Pool(String),
+}
+
+impl PostgresStore {
+    /// Opens the database at `url` (`postgres://user:password@host:port/database`), making its schema if there is none.
+    pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, OpenError> {
+        let config = connect::config(url)?;
+        let mut client = connect::single(&config).await?;
+        connect::refuse_unsafe(&client).await?;
+        connect::set_up(&client, &options.schema).await?;
+        migrate(&mut client, &options.schema, MIGRATIONS).await?;
+        drop(client);
+        let pool = connect::pool(config, &options)?;
+        let PostgresOptions { observer, clock, .. } = options;
+        Ok(Self { inner: Arc::new(Inner { pool, observer, clock }) })
+    }
+
+    /// Closes the connections that are free, and the others as they become free. Later calls are certainly not done.
+    #[expect(clippy::unused_async, reason = "stores are closed alike, and SQLite's waits for its threads")]
+    pub async fn close(&self) {
+        self.inner.pool.close();
+    }
+}

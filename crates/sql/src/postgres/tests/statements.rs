@@ -1,0 +1,71 @@
+//! How PostgreSQL carries the statements out: no call reads all runs, attempts, leases, events or log chunks there are.
+
+use super::super::plans;
+use super::Fixture;
+use crate::scene::every_call;
+
+/// Indexes that hold only what is waiting or alive: reading one from end to end is the work itself.
+const LIVE: [&str; 7] = [
+    "run_pending",
+    "run_due",
+    "run_held",
+    "attempt_deadline",
+    "attempt_may_live",
+    "lease_active",
+    "lease_active_worker",
+];
+
+/// Tables that grow with the installation's life.
+const GROWING: [&str; 7] = ["run", "attempt", "lease", "event", "log_chunk", "audit", "session"];
+
+/// What is wrong with a plan: a growing table that is read from end to end.
+fn problems(plan: &[String]) -> Vec<String> {
+    let nodes: Vec<usize> = (0..plan.len()).filter(|line| plan[*line].contains("Scan")).collect();
+    let mut problems = Vec::new();
+    for node in nodes {
+        let line = plan[node].trim_start_matches([' ', '-', '>']);
+        let words: Vec<&str> = line.split(' ').collect();
+        let after = |word: &str| words.iter().position(|w| *w == word).and_then(|at| words.get(at + 1)).copied();
+        if line.starts_with("Seq Scan") && after("on").is_some_and(|table| GROWING.contains(&table)) {
+            problems.push(line.to_owned());
+        }
+        let index = if line.starts_with("Bitmap Index Scan") { after("on") } else { after("using") };
+        let conditions = plan[node + 1..].iter().take_while(|line| !line.contains("->"));
+        let bounded = conditions.into_iter().any(|line| line.contains("Index Cond"));
+        // Backwards or forwards along a key, up to a LIMIT, is how a page is read.
+        let page = plan[..node].iter().any(|line| line.contains("Limit")) || line.contains("Backward");
+        if let Some(index) = index.filter(|index| !bounded && !page && !LIVE.contains(index)) {
+            problems.push(format!("all of {index}: {line}"));
+        }
+    }
+    problems
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_statement_scans_a_table_that_grows() {
+    let Some(fixture) = Fixture::new().await else { return };
+    every_call(&fixture.scene).await;
+    let statements = plans::prepared();
+    assert!(statements.len() > 60, "the scenario prepares the statements of every method: {}", statements.len());
+    let mut found = Vec::new();
+    // A plan for every value at once, as a long-lived connection has it; without statistics small tables would be read whole.
+    let how = "SET plan_cache_mode TO force_generic_plan; SET enable_seqscan TO off; SET enable_bitmapscan TO off;";
+    for sql in statements.iter().filter(|sql| !sql.contains("pg_logical_emit_message")) {
+        let parameters = (1..=64).filter(|n| sql.contains(&format!("${n}"))).max().unwrap_or(0);
+        let nulls = vec!["NULL"; parameters].join(", ");
+        let nulls = if parameters == 0 { String::new() } else { format!("({nulls})") };
+        let rows = fixture.sql(&format!("{how} PREPARE one AS {sql}; EXPLAIN (COSTS OFF) EXECUTE one{nulls}"));
+        let plan: Vec<String> = rows.into_iter().filter_map(|mut row| row.remove(0)).collect();
+        found.extend(problems(&plan).into_iter().map(|problem| format!("{problem}\n  in {sql}")));
+    }
+    assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+#[test]
+fn a_plan_that_reads_everything_is_found() {
+    let plan = |text: &str| text.lines().map(str::to_owned).collect::<Vec<_>>();
+    assert_eq!(problems(&plan("Seq Scan on run r\n  Filter: (task = $1)")).len(), 1);
+    assert_eq!(problems(&plan("Index Scan using run_pkey on run r\n  Filter: (task = $1)")).len(), 1);
+    assert!(problems(&plan("Index Scan using run_pkey on run r\n  Index Cond: (id = $1)")).is_empty());
+    assert!(problems(&plan("Seq Scan on worker w")).is_empty());
+}

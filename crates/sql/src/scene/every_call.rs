@@ -1,0 +1,154 @@
+//! Every method of the port once, with its usual turns: what each adapter's tests of its statements and facts look at.
+
+use leasehold_core::actor::Actor;
+use leasehold_core::canonical::Value;
+use leasehold_core::claim::ReleaseReason;
+use leasehold_core::counter::SessionVersion;
+use leasehold_core::id::{ProjectName, WorkerId};
+use leasehold_core::resolve::Verb;
+use leasehold_core::run::RunState;
+use leasehold_core::session::Said;
+use leasehold_core::time::{Clock as _, Millis};
+use leasehold_store::call::{
+    AcknowledgeRunning, AppendLog, AuditPage, CancelRun, CreateProject, DeleteProject, DeleteWorker, DrainWorker,
+    EventsAfter, GrantTakeover, Heartbeat, LaneAfter, Release, Renewal, ResolveRun, RunFilter, SessionStep, SetProject,
+};
+use leasehold_store::port::Store;
+
+use super::{Scene, exited, revision, running, step};
+
+/// Takes the store through every method of the port.
+pub(crate) async fn every_call<S: Store>(scene: &Scene<S>) {
+    let store = &scene.store;
+    let session = scene.agent("nas").await;
+    let retried = revision(&[
+        ("limits", Value::map([("timeout", Value::text("1m")), ("concurrency", Value::Int(2))])),
+        ("retry", Value::map([("max_attempts", Value::Int(2))])),
+    ]);
+    let mut call = scene.submission(retried);
+    call.task = Some("nightly".parse().unwrap());
+    call.idempotency_key = Some("key".to_owned());
+    let failing = store.admit_run(call).await.unwrap().into_result().unwrap().run.id;
+    let (released, lost, waiting) =
+        (scene.admit(revision(&[])).await, scene.admit(revision(&[])).await, scene.admit(revision(&[])).await);
+
+    limits(scene).await;
+    store.recover_asks(session.clone(), vec![scene.ask()]).await.unwrap().into_result().unwrap();
+
+    let grant = scene.claim(&session, released).await;
+    let release = Release { step: step(&session, &grant), reason: ReleaseReason::DiskLow };
+    store.release(release).await.unwrap().into_result().unwrap();
+
+    let grant = scene.claim(&session, failing).await;
+    let fence = step(&session, &grant);
+    store.acknowledge_starting(fence.clone()).await.unwrap().into_result().unwrap();
+    let call = AcknowledgeRunning { step: fence.clone(), call: running(&grant) };
+    store.acknowledge_running(call).await.unwrap().into_result().unwrap();
+    for (offset, bytes) in [(0, &b"one "[..]), (4, b"two"), (2, b"e two")] {
+        let call = AppendLog { step: fence.clone(), offset, bytes: bytes.to_vec() };
+        store.append_log(call).await.unwrap().into_result().unwrap();
+    }
+    assert_eq!(store.read_log(grant.attempt.id, 2, 4).await.unwrap().unwrap().bytes, b"e tw");
+    let renewals = vec![Renewal { fence: fence.lease.clone(), version: grant.lease.version, left: None }];
+    let beat = Heartbeat {
+        session: session.clone(),
+        version: SessionVersion::FIRST,
+        said: Said { slots: 9, obeys_drain: false },
+        faults: None,
+        renewals,
+    };
+    let beaten = store.heartbeat(beat).await.unwrap().into_result().unwrap();
+    let end = exited(&fence, &grant, 1, b"one two");
+    store.end(end.clone()).await.unwrap().into_result().unwrap();
+    store.end(exited(&fence, &grant, 3, b"one two")).await.unwrap().into_result().unwrap();
+    scene.clock.advance(Millis::from_secs(30));
+    let begun = store.begin_retries(vec![scene.attempt_id(), scene.attempt_id()]).await.unwrap();
+    assert_eq!(begun.runs, [failing]);
+
+    let grant = scene.claim(&session, failing).await;
+    store.acknowledge_starting(step(&session, &grant)).await.unwrap().into_result().unwrap();
+    let started = scene.claim(&session, lost).await;
+    store.acknowledge_starting(step(&session, &started)).await.unwrap().into_result().unwrap();
+    scene.clock.advance(Millis::from_secs(60));
+    assert_eq!(store.stop_overdue(64).await.unwrap().runs, [failing]);
+    let cancel = |run| CancelRun { actor: Actor::System, run, why: Some("enough".to_owned()) };
+    store.cancel_run(cancel(waiting)).await.unwrap().into_result().unwrap();
+    scene.clock.advance(Millis::from_secs(3600));
+    let mut expired = store.expire_leases(64).await.unwrap().runs;
+    expired.sort();
+    assert_eq!(expired, [failing, lost]);
+    let drain = DrainWorker { actor: Actor::System, worker: session.worker.clone(), why: None };
+    store.drain_worker(drain.clone()).await.unwrap().into_result().unwrap();
+    store.resume_worker(drain).await.unwrap().into_result().unwrap();
+    assert_eq!(store.statistics().await.unwrap().runs[&RunState::Lost], 1);
+    let resolve = ResolveRun {
+        actor: Actor::System,
+        run: lost,
+        verb: Verb::MarkFailed,
+        why: Some("gone".to_owned()),
+        attempt: None,
+    };
+    store.resolve_run(resolve).await.unwrap().into_result().unwrap();
+    let (actor, worker) = (Actor::System, session.worker.clone());
+    let takeover = GrantTakeover { actor, worker, why: None, expires_at: scene.clock.utc() };
+    store.grant_takeover(takeover).await.unwrap().into_result().unwrap();
+    store.drain_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
+    store.offline_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
+
+    let filters = [
+        RunFilter::default(),
+        RunFilter { states: vec![RunState::Lost, RunState::Pending], ..RunFilter::default() },
+        RunFilter { project: Some(grant.run.project.clone()), before: Some(lost), ..RunFilter::default() },
+        RunFilter {
+            project: Some(grant.run.project.clone()),
+            task: grant.run.task.clone(),
+            since: Some(scene.clock.utc()),
+            ..RunFilter::default()
+        },
+    ];
+    for filter in filters {
+        store.runs(filter, 64).await.unwrap();
+    }
+    let text = lost.to_string();
+    assert_eq!(store.runs_by_prefix(&text).await.unwrap(), [lost]);
+    assert!(!store.events(EventsAfter { run: lost, after: None }, 64).await.unwrap().is_empty());
+    assert!(store.run_facts(released, None, 64).await.unwrap().is_some());
+    assert_eq!(store.workers(None, 64).await.unwrap().len(), 1);
+    assert!(!store.audit(AuditPage::Oldest { after: Some(1) }, 64).await.unwrap().is_empty());
+    assert!(!store.audit(AuditPage::Newest { before: None }, 64).await.unwrap().is_empty());
+    store.installation().await.unwrap();
+    store.find_enrollment(end.body).await.unwrap();
+    store.find_api_token(end.body).await.unwrap();
+    deletes(store, session.worker).await;
+}
+
+/// Projects, the places of limits, and lanes read on.
+async fn limits<S: Store>(scene: &Scene<S>) {
+    let store = &scene.store;
+    let lanes = store.lanes(None, 8, 8).await.unwrap();
+    assert_eq!(lanes.len(), 2);
+    assert!(store.lanes(Some(lanes[1].key.clone()), 8, 8).await.unwrap().is_empty());
+    let name = || ProjectName::default();
+    let create = CreateProject { actor: Actor::System, name: "lab".parse().unwrap(), concurrency: Some(3) };
+    store.create_project(create).await.unwrap().into_result().unwrap();
+    let set = SetProject { actor: Actor::System, name: name(), concurrency: Some(5) };
+    store.set_project(set).await.unwrap().into_result().unwrap();
+    let delete = DeleteProject { actor: Actor::System, name: "lab".parse().unwrap() };
+    store.delete_project(delete).await.unwrap().into_result().unwrap();
+    assert!(store.project(&name()).await.unwrap().is_some());
+    assert_eq!(store.projects(None, 64).await.unwrap().len(), 1);
+    let mut limited = scene.submission(revision(&[("limits", Value::map([("concurrency", Value::Int(1))]))]));
+    limited.task = Some("nightly".parse().unwrap());
+    let limited = store.admit_run(limited).await.unwrap().into_result().unwrap().run.id;
+    assert_eq!(store.run_facts(limited, None, 64).await.unwrap().unwrap().limits.len(), 2);
+    let head = lanes[0].heads[0].key();
+    let after = |after| LaneAfter { lane: lanes[0].key.clone(), after };
+    assert_eq!(store.heads(vec![after(None), after(Some(head))], 8).await.unwrap().len(), 2);
+}
+
+async fn deletes(store: &impl Store, worker: WorkerId) {
+    for destroyed in [false, true] {
+        let (actor, worker) = (Actor::System, worker.clone());
+        store.delete_worker(DeleteWorker { actor, worker, destroyed, limit: 64, why: None }).await.unwrap();
+    }
+}
