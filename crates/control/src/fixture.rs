@@ -17,6 +17,7 @@ use leasehold_core::lease::LeaseFence;
 use leasehold_core::offer::Offer;
 use leasehold_core::registration::Registration;
 use leasehold_core::revision::Revision;
+use leasehold_core::session::Said;
 use leasehold_core::time::{BootInstant, Clock, Entropy, Millis, UtcMillis};
 use leasehold_store::call::AdmitRun;
 use leasehold_store::faulty::{Faulty, Schedule};
@@ -261,6 +262,12 @@ impl Agent<'_> {
     /// The session's version as the store has it: this agent loses no answer.
     pub(crate) async fn version(&self) -> SessionVersion {
         self.world.plane.worker(self.principal.worker()).await.unwrap().session.unwrap().version
+    }
+
+    pub(crate) async fn beat(&self) {
+        let said = Said { slots: self.max_runs, obeys_drain: false };
+        let (plane, version) = (&self.world.plane, self.version().await);
+        plane.heartbeat(&self.principal, self.session, version, said, None, Vec::new()).await.unwrap();
     }
 
     pub(crate) fn pull(

@@ -8,6 +8,7 @@ use leasehold_core::id::{AttemptId, RunId};
 use leasehold_core::lease::LeaseFence;
 use leasehold_core::limits;
 use leasehold_core::refusal::{Refusal, RefusalCode};
+use leasehold_core::time::BootInstant;
 use leasehold_store::call::{AppendLog, AttemptStep};
 use leasehold_store::view::LogPage;
 
@@ -36,6 +37,8 @@ pub struct LogFollower {
     run: RunId,
     attempt: AttemptId,
     offset: u64,
+    /// Since when the attempt has ended and nothing more of its log has come.
+    silent_since: Option<BootInstant>,
     log: Subscription,
     state: Subscription,
 }
@@ -78,6 +81,7 @@ impl ControlPlane {
             run,
             attempt,
             offset,
+            silent_since: None,
             log: self.hints().subscribe(Topic::Log(attempt)),
             state: self.hints().subscribe(Topic::Attempt(attempt)),
         };
@@ -95,7 +99,8 @@ impl ControlPlane {
 
 impl LogFollower {
     /// The next piece; none after the last: the attempt has ended and either its log is here as long as the end pinned
-    /// it, or the rest will not come now: whoever could ship it is out of contact, or the disk is too low for it. May be dropped and called again.
+    /// it, or the rest will not come now: whoever could ship it is out of contact or has not for
+    /// [`limits::LOG_FOLLOW_PATIENCE`], or the disk is too low for it. May be dropped and called again.
     pub async fn next(&mut self) -> OperatorResult<Option<LogPiece>> {
         loop {
             // The state is read before the log, so that an end seen here cannot hide bytes that arrived before it.
@@ -104,6 +109,7 @@ impl LogFollower {
             if !page.bytes.is_empty() {
                 let offset = self.offset;
                 self.offset = offset.saturating_add(page.bytes.len() as u64);
+                self.silent_since = None;
                 return Ok(Some(LogPiece { offset, bytes: page.bytes }));
             }
             if self.is_over(&attempt, &page).await? {
@@ -129,7 +135,7 @@ impl LogFollower {
         attempt.ok_or_else(|| ServiceError::Refused(Denied::not_found("attempt", &self.attempt)))
     }
 
-    async fn is_over(&self, attempt: &Attempt, page: &LogPage) -> OperatorResult<bool> {
+    async fn is_over(&mut self, attempt: &Attempt, page: &LogPage) -> OperatorResult<bool> {
         if !attempt.state.is_terminal() {
             return Ok(false);
         }
@@ -139,9 +145,17 @@ impl LogFollower {
             Some(_) if !self.plane.room().takes_logs() => Ok(true),
             // Lost: whatever of the log is still out there may never come.
             _ if attempt.state == AttemptState::Lost => Ok(true),
+            // Its worker is live and does not bring it: what it had may be gone.
+            Some(_) if self.is_out_of_patience() => Ok(true),
             Some(_) => Ok(!self.plane.may_ship(attempt).await?),
             None => Ok(true),
         }
+    }
+
+    fn is_out_of_patience(&mut self) -> bool {
+        let now = self.plane.clock().boot();
+        let since = *self.silent_since.get_or_insert(now);
+        now.since(since) >= limits::LOG_FOLLOW_PATIENCE
     }
 }
 

@@ -244,6 +244,8 @@ pub const GRACE_MAX: Millis = Millis::from_secs(60 * 60);
 pub const LOG_MIB: u32 = 64;
 /// The largest log quota, in MiB.
 pub const LOG_MIB_MAX: u32 = 4096;
+/// How long a reader of an ended attempt's log waits for its next byte: an end never waits for bytes that may not come.
+pub const LOG_FOLLOW_PATIENCE: Millis = Millis::from_secs(60);
 /// How long artifacts may take to upload before the end, unless the revision says otherwise.
 pub const ARTIFACT_UPLOAD: Millis = Millis::from_secs(10 * 60);
 /// The longest artifact upload.

@@ -11,7 +11,7 @@ pub(crate) fn line(log: &Log) -> String {
         (LogState::Complete, _) => format!("{received} bytes, complete{}", after(missing(log), "; ")),
         (LogState::Partial, length) => {
             let of = length.map_or_else(String::new, |length| format!(" of {length}"));
-            format!("{received}{of} bytes, partial: the rest is still at its worker{}", after(missing(log), "; "))
+            format!("{received}{of} bytes, partial: the rest has not come from its worker{}", after(missing(log), "; "))
         }
         (LogState::Incomplete, _) => {
             let reason = log.reason.as_deref().unwrap_or("unknown reason");
@@ -24,9 +24,7 @@ pub(crate) fn line(log: &Log) -> String {
 pub(crate) fn note(log: &Log) -> Option<String> {
     match log.state {
         LogState::Open | LogState::Complete => None,
-        LogState::Partial => {
-            Some("the rest of the output is not here yet: its worker still has it, and it may come later".to_owned())
-        }
+        LogState::Partial => Some("the rest of the output has not come from its worker; it may come later".to_owned()),
         LogState::Incomplete => Some(format!("the output is incomplete: {}", why_incomplete(log))),
     }
 }
@@ -80,8 +78,8 @@ mod tests {
             ),
             (
                 r#"{"state":"partial","received":3,"length":7}"#,
-                "3 of 7 bytes, partial: the rest is still at its worker",
-                Some("the rest of the output is not here yet: its worker still has it, and it may come later"),
+                "3 of 7 bytes, partial: the rest has not come from its worker",
+                Some("the rest of the output has not come from its worker; it may come later"),
             ),
             (
                 r#"{"state":"incomplete","reason":"disk_full","received":7,"length":7,

@@ -60,6 +60,35 @@ async fn a_follower_ends_when_contact_is_over_and_the_rest_will_not_come() {
     assert_eq!(next.await.unwrap(), None);
 }
 
+/// Time passes, and the agent beats.
+async fn live_for(world: &World, agent: &Agent<'_>, span: Millis) {
+    for _ in 0..2 {
+        world.clock.advance(span.part(2));
+        agent.beat().await;
+    }
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_does_not_wait_for_ever_for_what_a_live_worker_does_not_bring() {
+    let world = World::new().await;
+    let agent = world.agent("nas", 1).await;
+    let taken = started(&world, &agent).await;
+    let mut follower = world.plane.follow_log(taken.offer.run, taken.offer.attempt, 0).await.unwrap();
+    agent.exited(&taken, 0, b"one, two, three").await;
+    for (offset, piece) in [(0, &b"one, "[..]), (5, b"two, ")] {
+        let mut next = pin!(follower.next());
+        assert!(poll!(next.as_mut()).is_pending(), "its worker is live and may ship the rest");
+        // Each piece begins the wait anew.
+        live_for(&world, &agent, limits::LOG_FOLLOW_PATIENCE.minus(Millis::from_secs(1))).await;
+        agent.log(&taken, offset, piece).await;
+        assert_eq!(next.await.unwrap().unwrap().bytes, piece);
+    }
+    let mut next = pin!(follower.next());
+    assert!(poll!(next.as_mut()).is_pending());
+    live_for(&world, &agent, limits::LOG_FOLLOW_PATIENCE).await;
+    assert_eq!(next.await.unwrap(), None, "the run has ended, and its reader may know it");
+}
+
 #[tokio::test(start_paused = true)]
 async fn a_follower_ends_with_a_lost_attempt_and_with_one_that_never_started() {
     let world = World::new().await;
