@@ -16,6 +16,9 @@ use super::remainder::Remainder;
 use super::shipping::Shipping;
 use crate::inbox::record::Record;
 
+/// How long after its grace a launcher that was told to stop may take to stop the rest, write its receipt and go.
+const LAST_WORD: Millis = Millis::from_secs(10);
+
 /// What is known of the attempt in this life, beyond its durable record.
 #[derive(Debug)]
 pub(super) enum Known {
@@ -97,6 +100,8 @@ pub(super) struct Held {
     pub(super) stop: Option<StopReason>,
     /// The launcher was told, over the connection that is there.
     pub(super) stop_sent: Option<StopReason>,
+    /// Since when its launcher should know that, and lives.
+    pub(super) stop_from: Option<BootInstant>,
     /// A `starting` was sent: it may be known as starting, so it can no longer be released.
     pub(super) starting_sent: bool,
     /// Its claim cannot be released any more, and it must not start either.
@@ -134,6 +139,7 @@ impl Held {
             first_look,
             stop: None,
             stop_sent: None,
+            stop_from: None,
             starting_sent: first_look,
             must_not_start: None,
             timeout_at: None,
@@ -249,15 +255,24 @@ impl Held {
         self.lease.lost || self.lease.deadline.is_none_or(over)
     }
 
-    /// When a launcher that still lives is frozen: halfway through the margin it has outlived its own deadline.
+    /// When a launcher that still lives is frozen: halfway through the margin it has outlived its own deadline, or, told
+    /// to stop its job, the grace and what follows it. Without the latter a job that freezes its launcher could neither
+    /// be cancelled nor time out while its lease is renewed.
     pub(super) fn overdue_at(&self) -> Option<BootInstant> {
-        let stops = self.record.offer.revision.limits().on_lease_loss == OnLeaseLoss::Stop;
-        let alive = matches!(self.known, Known::Attached | Known::Detached);
+        let limits = self.record.offer.revision.limits();
         // One that says what it cannot kill is not frozen; killed, nobody would be left to see that go.
-        if !stops || !alive || self.overdue_stopped || self.left.is_some() {
+        if !self.is_alive() || self.overdue_stopped || self.left.is_some() {
             return None;
         }
-        self.lease.deadline.map(|deadline| deadline.minus(kill_margin(self.lease.length).part(2)))
+        let lease = self.lease.deadline.filter(|_| limits.on_lease_loss == OnLeaseLoss::Stop);
+        let lease = lease.map(|deadline| deadline.minus(kill_margin(self.lease.length).part(2)));
+        let stop = self.stop_from.map(|from| from.plus(limits.grace).plus(LAST_WORD));
+        [lease, stop].into_iter().flatten().min()
+    }
+
+    /// Whether its launcher lives, by the last look.
+    pub(super) fn is_alive(&self) -> bool {
+        matches!(self.known, Known::Attached | Known::Detached)
     }
 
     pub(super) fn wakes_at(&self) -> Option<BootInstant> {

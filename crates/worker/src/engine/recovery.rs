@@ -256,6 +256,9 @@ impl Engine {
         let Some(held) = self.records.get_mut(&offer) else { return };
         let stops = held.record.offer.revision.limits().on_lease_loss == OnLeaseLoss::Stop;
         let reason = held.stop.or((held.lease.lost && stops).then_some(StopReason::Lease));
+        if reason.is_some() && held.is_alive() {
+            held.stop_from.get_or_insert(self.now.boot);
+        }
         if let Some(reason) = reason
             && held.is_attached()
             && held.stop_sent.is_none()
@@ -293,8 +296,8 @@ impl Engine {
         self.fault(FaultKind::StateUnwritable, Some(attempt), text);
     }
 
-    /// A launcher that lives beyond its own deadline is frozen; killed, its child dies with it. Looked at twice: after
-    /// a suspend its timer and ours are late together.
+    /// A launcher that lives beyond its own deadline, or beyond the stop that it was told, is frozen; killed, its child
+    /// dies with it. Looked at twice: after a suspend its timer and ours are late together.
     pub(super) fn stop_overdue(&mut self, offer: OfferId) {
         let now = self.now.boot;
         let Some(held) = self.records.get_mut(&offer) else { return };
@@ -304,7 +307,11 @@ impl Engine {
         }
         held.overdue_stopped = true;
         let attempt = held.record.attempt();
-        self.report(Level::Fault, Some(attempt), "its launcher has outlived the lease and is stopped by force");
+        self.report(
+            Level::Fault,
+            Some(attempt),
+            "its launcher has outlived the lease or a stop, and is stopped by force",
+        );
         self.begin(offer, Doing::StopRemains);
     }
 

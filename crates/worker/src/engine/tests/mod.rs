@@ -204,6 +204,29 @@ fn a_control_plane_that_is_away_for_five_minutes_stops_no_job() {
 }
 
 #[test]
+fn a_frozen_launcher_does_not_keep_its_job_from_a_cancel() {
+    let mut world = World::new(10, CALM);
+    world.lease = "10m";
+    world.longest_job = 3_600_000;
+    world.start_agent();
+    world.submit_in(0);
+    world.run_until("it runs", |world| world.spawns.keys().any(|attempt| world.is_running(*attempt)));
+    let attempt = *world.spawns.keys().next().unwrap();
+    world.frozen = true;
+    // A new agent cannot attach to it either.
+    world.crash_in(20_000);
+    world.cancel_in(60_000);
+    let bound = world.now + 60_000 + 30_000;
+    world.run_until("it is over", |world| {
+        assert!(world.now < bound, "renewed and not stopped\n{}", world.story());
+        world.is_stopped(attempt)
+    });
+    world.run_until("settled", World::is_clean);
+    assert_eq!(world.control.state(world.runs[0]), RunState::Cancelled);
+    world.check();
+}
+
+#[test]
 fn a_cut_longer_than_the_lease_stops_the_job_and_the_receipt_says_so() {
     let mut world = World::new(3, CALM);
     world.longest_job = 10_000_000;

@@ -264,6 +264,8 @@ pub(super) struct World {
     pub(super) cut_until: i64,
     pub(super) lease: &'static str,
     pub(super) losing: Option<Losing>,
+    /// Launchers are frozen: they live, and do nothing.
+    pub(super) frozen: bool,
     /// The log endpoint misbehaves.
     pub(super) bad_logs: bool,
     pub(super) trace: Vec<String>,
@@ -305,6 +307,7 @@ impl World {
             cut_until: 0,
             lease: "60s",
             losing: None,
+            frozen: false,
             bad_logs: false,
             trace: Vec::new(),
         }
@@ -796,7 +799,7 @@ impl World {
     /// A launcher's timer: the job ended, was told to, or its lease is about to.
     fn launcher(&mut self, attempt: AttemptId) {
         let now = BootInstant::new(self.now);
-        if !self.spawned(attempt) {
+        if self.frozen || !self.spawned(attempt) {
             return;
         }
         let Some(launcher) = self.launchers.get(&attempt).cloned() else { return };
