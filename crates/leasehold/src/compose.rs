@@ -40,7 +40,7 @@ pub(crate) async fn open(data: &DataDirectory, settings: Settings) -> anyhow::Re
     let entropy: Arc<dyn Entropy> = Arc::new(SystemEntropy);
     let metrics = Metrics::new(env!("CARGO_PKG_VERSION"), elapsed);
     let store = match SqliteStore::open(
-        data.database(),
+        data.database_to_open()?,
         Options::new(Arc::clone(&clock)).observed(Arc::new(metrics.clone())),
     ) {
         Ok(store) => store,

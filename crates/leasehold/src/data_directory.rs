@@ -37,6 +37,13 @@ pub(crate) enum DataError {
     /// A database without its key.
     #[error("{} is missing, but the database is there: put the key back that this data was made with", .0.display())]
     KeyGone(PathBuf),
+    /// An installation without its database.
+    #[error(
+        "{} is missing or empty, but an installation was made here: put the database back, or, to begin anew without its \
+         workers and runs, choose an empty directory with --data",
+        .0.display()
+    )]
+    DatabaseGone(PathBuf),
 }
 
 /// A data directory that exists and belongs to its owner alone.
@@ -72,6 +79,17 @@ impl DataDirectory {
     /// The database.
     pub(crate) fn database(&self) -> PathBuf {
         self.path.join("leasehold.db")
+    }
+
+    /// The database to be opened, and made where nothing was ever installed: a lost one is never replaced by a new one.
+    pub(crate) fn database_to_open(&self) -> Result<PathBuf, DataError> {
+        let path = self.database();
+        match fs::metadata(&path) {
+            Ok(found) if found.len() > 0 => Ok(path),
+            Err(error) if error.kind() != io::ErrorKind::NotFound => Err(DataError::Unusable { path, source: error }),
+            _ if self.has_installation() => Err(DataError::DatabaseGone(path)),
+            _ => Ok(path),
+        }
     }
 
     /// The CA's certificate, for remote command lines.
@@ -127,7 +145,7 @@ impl DataDirectory {
         }
     }
 
-    /// The certificate is written once an installation exists, so it tells whether a key was ever used.
+    /// The certificate is written once an installation exists, so it tells whether key and database were ever used.
     fn has_installation(&self) -> bool {
         self.ca_certificate().exists()
     }
@@ -235,6 +253,22 @@ mod tests {
         assert!(matches!(data.master_key(&SystemEntropy), Err(DataError::KeyGone(_))));
         fs::write(data.master_key_file(), "no key").unwrap();
         assert!(matches!(data.master_key(&SystemEntropy), Err(DataError::Key { .. })));
+    }
+
+    #[test]
+    fn a_lost_database_is_never_replaced_by_a_new_one() {
+        let root = tempfile::tempdir().unwrap();
+        let data = DataDirectory::prepare(root.path()).unwrap();
+        assert_eq!(data.database_to_open().unwrap(), data.database(), "the first start makes it");
+        fs::write(data.database(), "").unwrap();
+        assert_eq!(data.database_to_open().unwrap(), data.database(), "a first start that was cut off begins again");
+        data.write_ca_certificate(b"a certificate").unwrap();
+        assert!(matches!(data.database_to_open(), Err(DataError::DatabaseGone(_))));
+        fs::remove_file(data.database()).unwrap();
+        let told = data.database_to_open().unwrap_err().to_string();
+        assert!(told.contains("leasehold.db is missing") && told.contains("--data"), "{told}");
+        fs::write(data.database(), "SQLite format 3").unwrap();
+        assert_eq!(data.database_to_open().unwrap(), data.database());
     }
 
     #[test]
