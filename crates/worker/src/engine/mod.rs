@@ -510,6 +510,8 @@ impl Engine {
             at(held.retry.at);
             at(held.log.retry.at);
             at(held.wakes_at());
+            // A revoked worker goes when the last of them has ended.
+            at(held.lease.deadline.filter(|_| self.barred == Some(Barred::Revoked)));
         }
         if let Some(next) = next
             && self.timer != Some(next)

@@ -19,7 +19,7 @@ use leasehold_core::lease::{self, Lease, LeaseFence, LeaseState};
 use leasehold_core::log;
 use leasehold_core::occupancy::Limited;
 use leasehold_core::offer::Offer;
-use leasehold_core::refusal::Refusal;
+use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::registration::{Cadence, Registration, RegistrationVerdict, register};
 use leasehold_core::revision::Revision;
 use leasehold_core::run::{Run, RunState};
@@ -40,6 +40,8 @@ pub(super) struct Control {
     leases: BTreeMap<OfferId, Lease>,
     pub(super) logs: BTreeMap<AttemptId, u64>,
     pub(super) copies: usize,
+    /// Nobody may speak as this worker any more.
+    pub(super) revoked: bool,
     /// What the worker said last of its faults.
     pub(super) faults: Vec<Fault>,
     /// How far its wall clock is ahead, in milliseconds.
@@ -74,6 +76,7 @@ impl Control {
             leases: BTreeMap::new(),
             logs: BTreeMap::new(),
             copies: 0,
+            revoked: false,
             faults: Vec::new(),
             skew: 0,
             cadence: Cadence::default(),
@@ -197,6 +200,9 @@ impl Control {
 
     /// One call, decided and applied.
     pub(super) fn call(&mut self, call: &Call, log: &dyn Fn(AttemptId) -> u64) -> Answered {
+        if self.revoked {
+            return Err(Refusal::new(RefusalCode::Revoked, "its identity was revoked"));
+        }
         match call {
             Call::Register { session, body } => self.register(*session, body),
             Call::Heartbeat { session, version, said, faults, renewals } => {

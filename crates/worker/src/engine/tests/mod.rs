@@ -242,6 +242,20 @@ fn a_cut_longer_than_the_lease_stops_the_job_and_the_receipt_says_so() {
 }
 
 #[test]
+fn a_revoked_worker_goes_when_its_last_lease_has_ended() {
+    let mut world = World::new(11, CALM);
+    world.longest_job = 10_000_000;
+    world.start_agent();
+    world.submit_in(0);
+    world.run_until("it runs", |world| world.spawns.keys().any(|attempt| world.is_running(*attempt)));
+    world.control.revoked = true;
+    // Its job is over before its lease is, and nothing else happens then.
+    world.run_until("gone", |world| !world.exits.is_empty());
+    assert_eq!(world.exits, [Exit::Revoked]);
+    assert!(world.is_stopped(*world.spawns.keys().next().unwrap()));
+}
+
+#[test]
 fn a_drained_worker_goes_offline_and_leaves_nothing() {
     let mut world = World::new(4, CALM);
     world.start_agent();
