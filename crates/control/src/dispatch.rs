@@ -18,7 +18,7 @@ use leasehold_core::limits;
 use leasehold_store::call::{Claim, LaneAfter};
 use leasehold_store::outcome::{Outcome, StoreError};
 use leasehold_store::port::ClaimRefused;
-use leasehold_store::view::{Candidate, Grant, HeadKey, Lane, LaneKey};
+use leasehold_store::view::{Grant, HeadKey, Lane, LaneKey};
 
 use crate::error::ServiceError;
 use crate::hints::Topic;
@@ -160,10 +160,10 @@ impl ControlPlane {
     async fn with_heads(
         &self,
         mut found: Vec<Fitting>,
-        inside: &HashMap<LaneKey, HeadKey>,
+        inside: &HashMap<LaneKey, Option<HeadKey>>,
         wanted: usize,
         pages: &mut usize,
-    ) -> Result<(Vec<Fitting>, HashMap<LaneKey, HeadKey>), StoreError> {
+    ) -> Result<(Vec<Fitting>, HashMap<LaneKey, Option<HeadKey>>), StoreError> {
         let mut asked = if inside.is_empty() { wanted } else { limits::DISPATCH_PAGE_MAX };
         // An earlier cycle has been at what lies before: it is passed over, but for the first, which says what places are left.
         let mut passed = inside.clone();
@@ -171,7 +171,7 @@ impl ControlPlane {
             let mut hiding: Vec<_> = found.iter_mut().filter(|fitting| fitting.hides(wanted)).collect();
             let behind = hiding.iter().map(|fitting| {
                 let lane = fitting.lane.key.clone();
-                let after = passed.remove(&lane).or(fitting.lane.heads.last().map(Candidate::key));
+                let after = passed.remove(&lane).unwrap_or_else(|| fitting.last());
                 LaneAfter { lane, after }
             });
             let behind: Vec<_> = behind.collect();
@@ -179,7 +179,7 @@ impl ControlPlane {
                 return Ok((found, HashMap::new()));
             }
             if *pages == 0 {
-                let unread = behind.into_iter().filter_map(|page| Some((page.lane, page.after?))).collect();
+                let unread = behind.into_iter().map(|page| (page.lane, page.after)).collect();
                 return Ok((found, unread));
             }
             *pages -= 1;

@@ -164,7 +164,8 @@ pub struct Lane {
     pub key: LaneKey,
     /// The placement that its runs share.
     pub placement: Placement,
-    /// Its first runs, by priority, then first come first served; at most the asked number.
+    /// Its first runs, by priority, then first come first served; at most the asked number. Where the lane has a limit, the
+    /// first that holds a place itself stands before all others: it waits for no place, and they may wait for its.
     pub heads: Vec<Candidate>,
     /// How many runs hold a place of the lane's task; zero for a lane without one.
     pub task_occupied: u32,

@@ -9,7 +9,7 @@ use leasehold_core::id::{ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::limits;
 use leasehold_core::occupancy::Places;
 use leasehold_core::placement::{Candidate, MismatchClass, Score, matches, rank};
-use leasehold_store::view::{Candidate as Head, Lane};
+use leasehold_store::view::{Candidate as Head, HeadKey, Lane};
 
 use super::pass::Tally;
 use crate::open_pulls::{Reserved, Waiter};
@@ -116,10 +116,19 @@ pub(super) struct Fitting {
 }
 
 impl Fitting {
+    /// Behind which of its runs the lane is read on. A run that holds a place stands first out of its order.
+    pub(super) fn last(&self) -> Option<HeadKey> {
+        match self.lane.heads.as_slice() {
+            [first] if first.holds => None,
+            heads => heads.last().map(Head::key),
+        }
+    }
+
     /// Further runs of the lane, of at most `asked`.
     pub(super) fn read_on(&mut self, more: Vec<Head>, asked: usize) {
         self.over = more.len() < asked;
-        self.lane.heads.extend(more);
+        let first = self.lane.heads.first().filter(|head| head.holds).map(|head| head.run);
+        self.lane.heads.extend(more.into_iter().filter(|head| Some(head.run) != first));
     }
 
     /// Whether somebody who waits could be given more of the lane than of what was read of it: `wanted` runs, unless its
@@ -202,7 +211,8 @@ pub(super) fn propose(fitting: &[Fitting], room: usize) -> Vec<Proposal> {
         if proposals.len() >= room.min(limits::DISPATCH_CLAIMS) {
             break;
         }
-        if full[place] {
+        // Who holds a place itself waits for none that those before it wait for.
+        if full[place] && !head.holds {
             continue;
         }
         if !promised.has_place(&fit.lane, head) {

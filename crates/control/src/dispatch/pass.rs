@@ -20,7 +20,7 @@ pub(super) struct Progress {
     /// The last lane that was read.
     pub(super) cursor: Option<LaneKey>,
     /// How far the lanes behind the cursor were read, that could not be read to their ends: at most a page of them.
-    pub(super) inside: HashMap<LaneKey, HeadKey>,
+    pub(super) inside: HashMap<LaneKey, Option<HeadKey>>,
     pass: Option<Pass>,
     /// Passes in a row whose claims all found that the state had moved on.
     futile: u32,
@@ -138,7 +138,7 @@ impl Progress {
     }
 
     /// The page that began there is read once more by the next cycle, from `inside` its lanes on.
-    pub(super) fn read_again(&mut self, start: PageStart, inside: HashMap<LaneKey, HeadKey>) {
+    pub(super) fn read_again(&mut self, start: PageStart, inside: HashMap<LaneKey, Option<HeadKey>>) {
         self.cursor = start.cursor;
         self.inside = inside;
         if let Some(pass) = &mut self.pass {

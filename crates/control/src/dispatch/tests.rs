@@ -6,11 +6,14 @@ use std::str::FromStr as _;
 use std::task::Poll;
 
 use futures_util::poll;
+use leasehold_core::attempt::EvidenceKind;
 use leasehold_core::canonical::Value;
 use leasehold_core::claim::ReleaseReason;
+use leasehold_core::end::Ending;
 use leasehold_core::id::ProjectName;
 use leasehold_core::limits;
 use leasehold_core::placement::{MismatchClass, Score};
+use leasehold_core::resolve::Verb;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::RunState;
 use leasehold_core::time::Millis;
@@ -18,6 +21,7 @@ use leasehold_store::port::Store as _;
 
 use super::{Landed, Proposal};
 use crate::admit::Submit;
+use crate::end::End;
 use crate::error::WorkerResult;
 use crate::fixture::{Agent, World, caller, granted, labelled, plain, revision};
 use crate::pull::{AskAnswer, Pulled};
@@ -452,6 +456,27 @@ async fn several_lanes_share_the_places_of_their_task() {
     }
     let pulled = answered(&world, pin!(agent.pull(world.asks(8), LONG)), 1).await;
     assert_eq!(granted(&pulled).iter().map(|offer| offer.run).collect::<Vec<_>>(), order[..3]);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_run_that_holds_the_place_goes_before_those_that_wait_for_it() {
+    let world = World::new().await;
+    let agent = world.agent("nas", 4).await;
+    let held = world.submit_of("report", limited(1, 0)).await;
+    let taken = agent.take().await;
+    agent.starting(&taken).await;
+    let may_live = Ending::Lost { evidence: EvidenceKind::LauncherKilledMayLive };
+    let end = End { ending: may_live, callback: None, running: None, log: None, ..agent.exit(&taken, 0, b"") };
+    world.plane.end(&agent.principal, agent.session, end).await.unwrap();
+    for _ in 0..100 {
+        world.submit_of("report", limited(1, 90)).await;
+    }
+    // A person wants it tried again: the place that all others wait for is its own.
+    let said = crate::resolve::Said { verb: Verb::Retry, why: None, attempt: None };
+    world.plane.resolve(&caller(), held, said).await.unwrap();
+    world.plane.recovery_round().await.unwrap();
+    let pulled = answered(&world, pin!(agent.pull(world.asks(4), LONG)), 1).await;
+    assert_eq!(granted(&pulled).iter().map(|offer| offer.run).collect::<Vec<_>>(), [held]);
 }
 
 #[tokio::test(start_paused = true)]

@@ -1,5 +1,6 @@
 //! Lanes: the pending runs that are blocked or served alike, a page at a time. A blocked lane costs one seek.
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::{try_join, try_join_all, try_join3};
@@ -45,8 +46,28 @@ pub(super) async fn lanes(tx: &Tx, after: Option<&LaneKey>, lanes: usize, heads:
     for lane in &mut found {
         lane.project = projects.get(&lane.key.project).copied().flatten();
     }
+    let limited = found.iter_mut().filter(|lane| lane.key.task.is_some() || lane.project.is_some());
+    try_join_all(limited.map(|lane| holder_first(tx, lane, heads))).await?;
     judge_heads(tx, found.iter_mut().flat_map(|lane| &mut lane.heads).collect()).await?;
     Ok(found)
+}
+
+/// Puts the first run of a lane that holds a place itself before all others.
+async fn holder_first(tx: &Tx, lane: &mut Lane, heads: usize) -> Result<(), Fault> {
+    let key = Key::of(&lane.key)?;
+    let sql = "SELECT run.id, run.priority, run.concurrency FROM attempt JOIN run ON run.id = attempt.run \
+               WHERE attempt.may_live AND run.state = 'pending' AND run.project = $1 AND run.placement = $2 \
+               AND run.lane_task = $3";
+    let holding = tx.all(sql, values![key.project, key.placement, key.task], |columns| {
+        let (run, priority, concurrency) = (columns.next()?, columns.next()?, columns.next()?);
+        Ok(Candidate { run, priority, concurrency, holds: true, refused: Vec::new() })
+    });
+    if let Some(first) = holding.await?.into_iter().min_by_key(|head| (Reverse(head.priority), head.run)) {
+        lane.heads.retain(|head| head.run != first.run);
+        lane.heads.insert(0, first);
+        lane.heads.truncate(heads);
+    }
+    Ok(())
 }
 
 /// Further runs of lanes, each in its order.

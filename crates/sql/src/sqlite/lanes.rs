@@ -1,5 +1,6 @@
 //! Lanes: the pending runs that are blocked or served alike, a page at a time. A blocked lane costs one seek.
 
+use std::cmp::Reverse;
 use std::collections::BTreeMap;
 
 use leasehold_core::claim::Refused;
@@ -73,7 +74,7 @@ fn lane(tx: &Tx<'_>, key: Key, heads: usize, projects: &mut Projects) -> Result<
     let placement = tx
         .first("SELECT canonical FROM placement WHERE digest = ?1", values![key.placement], rows::column)?
         .ok_or_else(|| Fault::Damaged(format!("there is no placement {}", key.placement)))?;
-    let heads = candidates(tx, &key, None, heads)?;
+    let mut found = candidates(tx, &key, None, heads)?;
     let task = match key.task.as_str() {
         "" => None,
         task => Some(task.parse::<TaskName>().map_err(|error| Fault::Damaged(error.to_string()))?),
@@ -86,8 +87,28 @@ fn lane(tx: &Tx<'_>, key: Key, heads: usize, projects: &mut Projects) -> Result<
         projects.insert(key.project.clone(), places::of_project(tx, &key.project, None)?);
     }
     let project = projects.get(&key.project).copied().flatten();
+    if (task.is_some() || project.is_some())
+        && let Some(holding) = holding(tx, &key)?
+    {
+        found.retain(|head| head.run != holding.run);
+        found.insert(0, holding);
+        found.truncate(heads);
+    }
     let key = LaneKey { project: key.project, placement: key.placement.to_string(), task };
-    Ok(Lane { key, placement, heads, task_occupied, project, now: tx.now })
+    Ok(Lane { key, placement, heads: found, task_occupied, project, now: tx.now })
+}
+
+/// The first run of a lane that holds a place itself.
+fn holding(tx: &Tx<'_>, key: &Key) -> Result<Option<Candidate>, Fault> {
+    let sql = "SELECT run.id, run.priority, run.concurrency FROM attempt INDEXED BY attempt_may_live \
+               CROSS JOIN run ON run.id = attempt.run WHERE attempt.may_live = 1 AND run.state = 'pending' \
+               AND run.project = ?1 AND run.placement = ?2 AND run.lane_task = ?3";
+    let found = tx.all(sql, values![key.project, key.placement, key.task], |columns| {
+        let (run, priority, concurrency) = (columns.next()?, columns.next()?, columns.next()?);
+        Ok(Candidate { run, priority, concurrency, holds: true, refused: Vec::new() })
+    })?;
+    let first = found.into_iter().min_by_key(|head| (Reverse(head.priority), head.run));
+    first.map(|head| Ok(Candidate { refused: refused(tx, head.run)?, ..head })).transpose()
 }
 
 macro_rules! candidates_where {

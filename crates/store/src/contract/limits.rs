@@ -215,6 +215,15 @@ pub async fn what_may_still_live_keeps_its_runs_place(harness: &dyn Harness) {
         Places { limit: 1, occupied: 0 },
         "its own is none of another's"
     );
+    // Also behind what is more urgent and waits for its place it stands first.
+    let urgent = [("priority", Value::Int(9)), ("limits", Value::map([("concurrency", Value::Int(1))]))];
+    let urgent = world.run_of("report", revision_with(urgent)).await;
+    for heads in [1, 8] {
+        let lanes = world.store.lanes(None, 8, heads).await.unwrap();
+        let order: Vec<_> = lanes[0].heads.iter().map(|head| head.run).collect();
+        assert_eq!(order, [taken.run, urgent, waiting][..heads.min(3)]);
+    }
+    world.full(&session, urgent, LimitOf::Task).await;
     let again = world.take(&session, taken.run).await;
     world.start(&again).await;
     world.end(&again, exited(0)).await.applied();

@@ -42,13 +42,18 @@ pub(super) fn lanes(
         .map(|(key, runs)| {
             let first = runs.first().ok_or_else(|| StoreError::Damaged { reason: "an empty lane".to_owned() })?;
             let placement = tx.revision(first)?.placement().clone();
-            let heads = runs.iter().take(heads).map(|run| candidate(tx, run)).collect::<Result<_, _>>()?;
+            let project = places::of_project(tx, &key.project, None)?;
+            let mut first = runs.iter().map(|run| candidate(tx, run)).collect::<Result<Vec<_>, _>>()?;
+            let limited = key.task.is_some() || project.is_some();
+            if let Some(place) = first.iter().position(|head| limited && head.holds) {
+                first[..=place].rotate_right(1);
+            }
+            first.truncate(heads);
             let task_occupied = match &key.task {
                 Some(task) => places::occupied(tx, &key.project, Some(task), None)?,
                 None => 0,
             };
-            let project = places::of_project(tx, &key.project, None)?;
-            Ok(Lane { key, placement, heads, task_occupied, project, now: tx.now })
+            Ok(Lane { key, placement, heads: first, task_occupied, project, now: tx.now })
         })
         .collect()
 }
