@@ -1,4 +1,4 @@
-//! Hints: what wakes those that wait inside this process.
+//! Hints: what wakes those that wait inside this process, and in other replicas of it.
 //!
 //! A hint may be lost, repeated or late: whoever waits looks again by time, too, and looks *after* subscribing. A hint
 //! carries no fact. (Design, *Authority is one row*; hints wake, scans guarantee.)
@@ -7,6 +7,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::id::{AttemptId, RunId, WorkerId};
+use leasehold_store::hint::{Hint, HintExchange};
 use tokio::sync::{Notify, watch};
 
 /// What a hint is about.
@@ -25,14 +26,56 @@ pub(crate) enum Topic {
 type Topics = Mutex<HashMap<Topic, watch::Sender<()>>>;
 
 /// The process's notifier.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(crate) struct Hints {
     topics: Arc<Topics>,
     dispatch: Notify,
     recovery: Notify,
+    /// Where other replicas are told, if the store has any.
+    replicas: Option<Arc<dyn HintExchange>>,
+}
+
+impl std::fmt::Debug for Hints {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str("Hints")
+    }
 }
 
 impl Hints {
+    /// Hints that are said to other replicas, too, and heard of them by [`Hints::relay`].
+    pub(crate) fn among(replicas: Option<Arc<dyn HintExchange>>) -> Self {
+        Self { replicas, ..Self::default() }
+    }
+
+    /// Wakes those that wait here by what other replicas say, for ever.
+    pub(crate) async fn relay(&self) {
+        let Some(replicas) = &self.replicas else { return std::future::pending().await };
+        loop {
+            for hint in replicas.hear().await {
+                match hint {
+                    Hint::Dispatch => self.dispatch.notify_one(),
+                    Hint::Run(run) => self.wake(&Topic::Run(run)),
+                    Hint::Attempt(attempt) => self.wake(&Topic::Attempt(attempt)),
+                    Hint::Log(attempt) => self.wake(&Topic::Log(attempt)),
+                    Hint::Worker(worker) => self.wake(&Topic::Worker(worker)),
+                    Hint::Missed => {
+                        for sender in lock(&self.topics).values() {
+                            sender.send_replace(());
+                        }
+                        self.dispatch.notify_one();
+                        self.recovery.notify_one();
+                    }
+                }
+            }
+        }
+    }
+
+    fn say(&self, hint: impl FnOnce() -> Hint) {
+        if let Some(replicas) = &self.replicas {
+            replicas.say(hint());
+        }
+    }
+
     /// What is hinted from now on about `topic` wakes the subscription.
     pub(crate) fn subscribe(&self, topic: Topic) -> Subscription {
         let receiver = lock(&self.topics).entry(topic.clone()).or_insert_with(|| watch::Sender::new(())).subscribe();
@@ -41,6 +84,16 @@ impl Hints {
 
     /// Something about `topic` may have changed.
     pub(crate) fn changed(&self, topic: &Topic) {
+        self.wake(topic);
+        self.say(|| match topic {
+            Topic::Run(run) => Hint::Run(*run),
+            Topic::Attempt(attempt) => Hint::Attempt(*attempt),
+            Topic::Log(attempt) => Hint::Log(*attempt),
+            Topic::Worker(worker) => Hint::Worker(worker.clone()),
+        });
+    }
+
+    fn wake(&self, topic: &Topic) {
         if let Some(sender) = lock(&self.topics).get(topic) {
             sender.send_replace(());
         }
@@ -49,6 +102,7 @@ impl Hints {
     /// A run may be waiting for a worker, or a worker for a run.
     pub(crate) fn dispatch(&self) {
         self.dispatch.notify_one();
+        self.say(|| Hint::Dispatch);
     }
 
     /// Waits for [`Hints::dispatch`]; one given while nobody waited counts.

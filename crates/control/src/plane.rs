@@ -88,13 +88,14 @@ impl ControlPlane {
         entropy: Arc<dyn Entropy>,
         settings: Settings,
     ) -> Self {
+        let hints = Hints::among(store.hints());
         let inner = Inner {
             store,
             keys,
             clock,
             entropy,
             settings,
-            hints: Hints::default(),
+            hints,
             open_pulls: OpenPulls::default(),
             draining: watch::Sender::new(false),
             room: std::sync::Mutex::new(Room::Ample),
@@ -113,7 +114,13 @@ impl ControlPlane {
             shutdown.await;
             self.inner.draining.send_replace(true);
         };
-        tokio::join!(begin_drain, self.dispatch_loop(), self.recovery_loop());
+        let relay = async {
+            tokio::select! {
+                () = self.hints().relay() => {}
+                () = self.drained() => {}
+            }
+        };
+        tokio::join!(begin_drain, self.dispatch_loop(), self.recovery_loop(), relay);
     }
 
     /// Whether work can be done: the store commits, its disk has room for new work, and the control plane does not drain.

@@ -8,6 +8,7 @@
 pub mod call;
 pub mod contract;
 pub mod faulty;
+pub mod hint;
 pub mod model;
 pub mod observe;
 pub mod outcome;

@@ -4,6 +4,8 @@
 //! once after the locks, asks `core`, and writes records and events together. A mutating method that a person causes writes its
 //! audit row in the same transaction. Heartbeats write no event and no audit.
 
+use std::sync::Arc;
+
 use async_trait::async_trait;
 use leasehold_core::actor::Actor;
 use leasehold_core::attempt::Starting;
@@ -26,6 +28,7 @@ use crate::call::{
     DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
     NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
 };
+use crate::hint::HintExchange;
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
     ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
@@ -75,6 +78,11 @@ pub enum ClaimRefused {
 /// A database as the control plane sees it.
 #[async_trait]
 pub trait Store: Send + Sync + 'static {
+    /// Where the replicas of this store hint to each other; none for a store of one process.
+    fn hints(&self) -> Option<Arc<dyn HintExchange>> {
+        None
+    }
+
     /// The clocks of the store, for answers that need no transaction.
     async fn now(&self) -> Result<Now, StoreError>;
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
 use tokio_postgres::config::SslMode;
-use tokio_postgres::{Client, Config, NoTls};
+use tokio_postgres::tls::NoTlsStream;
+use tokio_postgres::{Client, Config, Connection, NoTls, Socket};
 
 use super::open::{OpenError, PostgresOptions};
 
@@ -57,6 +58,11 @@ pub(super) async fn single(config: &Config) -> Result<Client, OpenError> {
         }
     });
     Ok(client)
+}
+
+/// A connection of its own, for what the server says by itself: its caller carries it.
+pub(super) async fn listening(config: &Config) -> Result<(Client, Connection<Socket, NoTlsStream>), OpenError> {
+    config.connect(NoTls).await.map_err(|source| OpenError::Unreachable { source })
 }
 
 /// The pool of a store.

@@ -27,6 +27,7 @@ use leasehold_store::call::{
     DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
     NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
 };
+use leasehold_store::hint::HintExchange;
 use leasehold_store::observe::{Access, Called, Observer};
 use leasehold_store::outcome::{StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
@@ -48,6 +49,7 @@ mod deletion;
 mod end;
 mod enrollment;
 mod faults;
+mod hints;
 mod installation;
 mod lanes;
 mod load;
@@ -94,6 +96,7 @@ struct Inner {
     observer: Option<Arc<dyn Observer>>,
     /// What tests set in place of the database's clock.
     clock: Option<Arc<dyn Clock>>,
+    hints: Arc<hints::Hints>,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -209,6 +212,10 @@ enum Undone {
 
 #[async_trait]
 impl Store for PostgresStore {
+    fn hints(&self) -> Option<Arc<dyn HintExchange>> {
+        Some(self.inner.hints.clone())
+    }
+
     async fn now(&self) -> Result<Now, StoreError> {
         self.called("now", Access::Read, self.attempted(|db| async move { db.peek_clock().await })).await
     }

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use leasehold_core::time::Clock;
 use leasehold_store::observe::Observer;
 
+use super::hints::Hints;
 use super::migrate::{MIGRATIONS, migrate};
 use super::{Inner, PostgresStore, connect};
 
@@ -158,9 +159,10 @@ impl PostgresStore {
         connect::set_up(&client, &options.schema).await?;
         migrate(&mut client, &options.schema, MIGRATIONS).await?;
         drop(client);
-        let pool = connect::pool(config, &options)?;
-        let PostgresOptions { observer, clock, .. } = options;
-        Ok(Self { inner: Arc::new(Inner { pool, observer, clock }) })
+        let pool = connect::pool(config.clone(), &options)?;
+        let PostgresOptions { observer, clock, schema, .. } = options;
+        let hints = Arc::new(Hints::of(config, schema));
+        Ok(Self { inner: Arc::new(Inner { pool, observer, clock, hints }) })
     }
 
     /// Closes the connections that are free, and the others as they become free. Later calls are certainly not done.

@@ -11,6 +11,7 @@ use crate::scene::Scene;
 use crate::test_server::{TestDatabase, TestServer};
 
 mod commits;
+mod hints;
 mod opening;
 mod races;
 mod schema;
