@@ -20,6 +20,7 @@ pub mod change;
 pub mod claim;
 pub mod counter;
 pub mod crypto;
+pub mod database;
 pub mod deadline;
 pub mod directive;
 pub mod disk;

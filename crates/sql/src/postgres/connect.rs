@@ -6,11 +6,13 @@
 use std::time::Duration;
 
 use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
-use tokio_postgres::config::SslMode;
-use tokio_postgres::tls::NoTlsStream;
-use tokio_postgres::{Client, Config, Connection, NoTls, Socket};
+use tokio_postgres::config::Host;
+use tokio_postgres::error::SqlState;
+use tokio_postgres::{Client, Config, Connection, Socket};
 
+use super::history::{self, Witness};
 use super::open::{OpenError, PostgresOptions};
+use super::tls::{Encrypted, Tls};
 
 /// How long a connection may take to be made, or to become free.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -18,40 +20,70 @@ const CONNECT: Duration = Duration::from_secs(5);
 /// The oldest version that is supported.
 const OLDEST: i32 = 14;
 
-/// What is said of a URL that asks for something else than can be had.
-const TLS: &str = "connections to PostgreSQL are not encrypted by this version: use a local socket, a private network or a \
-                   tunnel, and sslmode=disable";
+/// How connections are made.
+#[derive(Debug, Clone)]
+pub(super) struct Address {
+    config: Config,
+    tls: Tls,
+}
 
-/// What `url` names.
-pub(super) fn config(url: &str) -> Result<Config, OpenError> {
-    // `verify-ca` and `verify-full` are not known to the driver: its words would not help.
-    if url.contains("sslmode=verify") {
-        return Err(OpenError::Url(TLS.to_owned()));
+impl Address {
+    /// What `url` names.
+    pub(super) fn of(url: &str) -> Result<Self, OpenError> {
+        let (tls, url) = Tls::of(url).map_err(OpenError::Url)?;
+        let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
+            use std::error::Error as _;
+            OpenError::Url(error.source().map_or_else(|| error.to_string(), ToString::to_string))
+        })?;
+        if config.get_hosts().is_empty() {
+            return Err(OpenError::Url("it names no server: postgres://user@host/database".to_owned()));
+        }
+        config.ssl_mode(tls.driver_mode());
+        if config.get_application_name().is_none() {
+            config.application_name("leasehold");
+        }
+        config.connect_timeout(CONNECT);
+        // A server that went away without a word is noticed.
+        config.keepalives(true).keepalives_idle(Duration::from_secs(10)).tcp_user_timeout(Duration::from_secs(20));
+        Ok(Self { config, tls })
     }
-    let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
-        use std::error::Error as _;
-        OpenError::Url(error.source().map_or_else(|| error.to_string(), ToString::to_string))
-    })?;
-    if config.get_ssl_mode() == SslMode::Require {
-        return Err(OpenError::Url(TLS.to_owned()));
+
+    /// What went wrong with a connection to it, as far as that can be told.
+    fn refusal(&self, source: tokio_postgres::Error) -> OpenError {
+        let name = |name: Option<&str>| name.unwrap_or("that of the system's user").to_owned();
+        let Some(said) = source.as_db_error() else {
+            return OpenError::Unreachable { server: self.servers(), source };
+        };
+        let code = said.code();
+        if *code == SqlState::INVALID_CATALOG_NAME {
+            OpenError::NoDatabase { database: name(self.config.get_dbname().or(self.config.get_user())) }
+        } else if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
+            let (user, said) = (name(self.config.get_user()), said.message().to_owned());
+            OpenError::Refused { server: self.servers(), user, said }
+        } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+            OpenError::NoRights { action: "connect to the database", said: said.message().to_owned() }
+        } else {
+            OpenError::Unreachable { server: self.servers(), source }
+        }
     }
-    if config.get_hosts().is_empty() {
-        return Err(OpenError::Url("it names no server: postgres://user@host/database".to_owned()));
+
+    /// `host:port` of every server that it names.
+    fn servers(&self) -> String {
+        let ports = self.config.get_ports();
+        let one = |(at, host): (usize, &Host)| match host {
+            Host::Tcp(host) => {
+                format!("{host}:{}", ports.get(at).or(ports.first()).copied().unwrap_or(5432))
+            }
+            Host::Unix(directory) => directory.display().to_string(),
+        };
+        self.config.get_hosts().iter().enumerate().map(one).collect::<Vec<_>>().join(", ")
     }
-    config.ssl_mode(SslMode::Disable);
-    if config.get_application_name().is_none() {
-        config.application_name("leasehold");
-    }
-    config.connect_timeout(CONNECT);
-    // A server that went away without a word is noticed.
-    config.keepalives(true).keepalives_idle(Duration::from_secs(10)).tcp_user_timeout(Duration::from_secs(20));
-    Ok(config)
 }
 
 /// A connection of its own, for what is done once.
-pub(super) async fn single(config: &Config) -> Result<Client, OpenError> {
-    let unreachable = |source| OpenError::Unreachable { source };
-    let (client, connection) = config.connect(NoTls).await.map_err(unreachable)?;
+pub(super) async fn single(address: &Address) -> Result<Client, OpenError> {
+    let made = address.config.connect(address.tls.clone()).await;
+    let (client, connection) = made.map_err(|source| address.refusal(source))?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection to PostgreSQL broke");
@@ -61,25 +93,25 @@ pub(super) async fn single(config: &Config) -> Result<Client, OpenError> {
 }
 
 /// A connection of its own, for what the server says by itself: its caller carries it.
-pub(super) async fn listening(config: &Config) -> Result<(Client, Connection<Socket, NoTlsStream>), OpenError> {
-    config.connect(NoTls).await.map_err(|source| OpenError::Unreachable { source })
+pub(super) async fn listening(address: &Address) -> Result<(Client, Connection<Socket, Encrypted<Socket>>), OpenError> {
+    address.config.connect(address.tls.clone()).await.map_err(|source| address.refusal(source))
 }
 
 /// The pool of a store.
-pub(super) fn pool(config: Config, options: &PostgresOptions) -> Result<Pool, OpenError> {
+pub(super) fn pool(address: Address, options: &PostgresOptions) -> Result<Pool, OpenError> {
     let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    let schema = options.schema.clone();
+    let (schema, witness) = (options.schema.clone(), options.witness.clone());
     let prepare = Hook::async_fn(move |client, _| {
-        let schema = schema.clone();
+        let (schema, witness) = (schema.clone(), witness.clone());
         Box::pin(async move {
             let prepared = async {
-                refuse_unsafe(client).await?;
+                admit(client, witness.as_deref()).await?;
                 set_up(client, &schema).await
             };
             prepared.await.map_err(|error| HookError::message(error.to_string()))
         })
     });
-    Pool::builder(Manager::from_config(config, NoTls, manager))
+    Pool::builder(Manager::from_config(address.config, address.tls, manager))
         .max_size(options.connections.max(1))
         .wait_timeout(Some(CONNECT))
         .create_timeout(Some(CONNECT))
@@ -106,39 +138,26 @@ pub(super) async fn set_up(client: &Client, schema: &str) -> Result<(), OpenErro
          SET jit TO off",
         quoted(schema)
     );
-    client
-        .batch_execute(&settings)
-        .await
-        .map_err(|source| OpenError::Postgres { action: "set a connection up", source })
+    client.batch_execute(&settings).await.map_err(|source| OpenError::asked("set a connection up", source))
+}
+
+/// Lets a connection be used: to a server that keeps what it acknowledges, and of a history that `witness` trusts.
+pub(super) async fn admit(client: &Client, witness: Option<&dyn Witness>) -> Result<(), OpenError> {
+    refuse_unsafe(client).await?;
+    match witness {
+        Some(witness) => witness.admits(history::of(client).await?).map_err(OpenError::History),
+        None => Ok(()),
+    }
 }
 
 /// Refuses a server that may lose what it acknowledged, or that cannot carry the schema.
 pub(super) async fn refuse_unsafe(client: &Client) -> Result<(), OpenError> {
-    let row = client
-        .query_one(
-            "SELECT current_setting('server_version_num')::integer, current_setting('server_encoding'), \
-             pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes'), \
-             current_setting('synchronous_commit'), current_setting('synchronous_standby_names')",
-            &[],
-        )
-        .await
-        .map_err(|source| OpenError::Postgres { action: "ask the server for its settings", source })?;
-    let text = |at: usize| row.try_get::<_, String>(at).unwrap_or_default();
-    let found = Server {
-        version: row.try_get(0).unwrap_or_default(),
-        encoding: text(1),
-        standby: row.try_get(2).unwrap_or_default(),
-        fsync: text(3),
-        full_page_writes: text(4),
-        synchronous_commit: text(5),
-        standbys: text(6),
-    };
-    found.judged()
+    Server::of(client).await?.judged()
 }
 
 /// What a server says of itself.
 #[derive(Debug, Clone)]
-struct Server {
+pub(super) struct Server {
     version: i32,
     encoding: String,
     standby: bool,
@@ -149,7 +168,41 @@ struct Server {
 }
 
 impl Server {
-    fn judged(&self) -> Result<(), OpenError> {
+    /// Asks it.
+    pub(super) async fn of(client: &Client) -> Result<Self, OpenError> {
+        let row = client
+            .query_one(
+                "SELECT current_setting('server_version_num')::integer, current_setting('server_encoding'), \
+                 pg_is_in_recovery(), current_setting('fsync'), current_setting('full_page_writes'), \
+                 current_setting('synchronous_commit'), current_setting('synchronous_standby_names')",
+                &[],
+            )
+            .await
+            .map_err(|source| OpenError::asked("ask the server for its settings", source))?;
+        let text = |at: usize| row.try_get::<_, String>(at).unwrap_or_default();
+        Ok(Server {
+            version: row.try_get(0).unwrap_or_default(),
+            encoding: text(1),
+            standby: row.try_get(2).unwrap_or_default(),
+            fsync: text(3),
+            full_page_writes: text(4),
+            synchronous_commit: text(5),
+            standbys: text(6),
+        })
+    }
+
+    /// Whether it follows another one.
+    pub(super) fn is_standby(&self) -> bool {
+        self.standby
+    }
+
+    /// The standbys that each commit waits for; none, where a failover may lose what was acknowledged.
+    pub(super) fn waits_for(&self) -> Option<String> {
+        (!self.standbys.is_empty() && self.synchronous_commit != "local").then(|| self.standbys.clone())
+    }
+
+    /// Refuses what may lose something.
+    pub(super) fn judged(&self) -> Result<(), OpenError> {
         let Self { version, encoding, standby, .. } = self;
         if version / 10_000 < OLDEST {
             return Err(OpenError::OldServer { found: version / 10_000, oldest: OLDEST });
@@ -231,15 +284,14 @@ mod tests {
     #[test]
     fn a_url_is_refused_in_words_that_help() {
         for (url, word) in [
-            ("postgres://h/d?sslmode=require", "not encrypted"),
-            ("postgres://h/d?sslmode=verify-full", "not encrypted"),
+            ("postgres://h/d?sslmode=on", "sslmode"),
             ("postgres:///d", "names no server"),
             ("postgres://h:port/d", "port"),
         ] {
-            let sentence = config(url).unwrap_err().to_string();
+            let sentence = Address::of(url).unwrap_err().to_string();
             assert!(sentence.contains(word), "{url}: {sentence}");
         }
-        config("postgres://leasehold@db.example/leasehold").unwrap();
+        Address::of("postgres://leasehold@db.example/leasehold?sslmode=require").unwrap();
     }
 
     #[test]

@@ -13,9 +13,9 @@ use futures_util::stream::{self, StreamExt as _};
 use leasehold_store::hint::{Hint, HintExchange};
 use tokio::sync::{Notify, mpsc};
 use tokio::task::AbortHandle;
-use tokio_postgres::{AsyncMessage, Config};
+use tokio_postgres::AsyncMessage;
 
-use super::connect;
+use super::connect::{self, Address};
 use super::open::OpenError;
 
 /// How long hints are gathered before they are said: well below what a person notices.
@@ -54,7 +54,7 @@ impl Drop for Hints {
 
 impl Hints {
     /// Begins to listen, on a connection that is kept up in the background.
-    pub(super) fn of(address: Config, schema: String) -> Self {
+    pub(super) fn of(address: Address, schema: String) -> Self {
         let said = Arc::new(Said::default());
         let (tell, heard) = mpsc::channel(UNHEARD);
         let keep_up = {
@@ -96,14 +96,14 @@ impl HintExchange for Hints {
 
 /// Says and hears on one connection until it breaks.
 async fn exchange(
-    address: &Config,
+    address: &Address,
     schema: &str,
     said: &Said,
     tell: &mpsc::Sender<Vec<Hint>>,
 ) -> Result<(), OpenError> {
     let (client, mut connection) = connect::listening(address).await?;
     let messages = stream::poll_fn(move |context| connection.poll_message(context));
-    let failed = |source| OpenError::Postgres { action: "exchange hints", source };
+    let failed = |source| OpenError::asked("exchange hints", source);
     let channel = format!("leasehold {schema}");
     // A parameter cannot name a channel that is listened to.
     let listen = format!("LISTEN {}", connect::quoted(&channel));

@@ -37,7 +37,7 @@ pub(super) async fn migrate(client: &mut Client, schema: &str, migrations: &[Mig
     if missing(client, schema, migrations).await?.is_empty() {
         return Ok(());
     }
-    let failed = |source| OpenError::Postgres { action: "migrate the database", source };
+    let failed = |source| OpenError::asked("migrate the database", source);
     let tx = client.transaction().await.map_err(failed)?;
     // A replica that migrates may take its time, and the others wait for it.
     let unhurried = "SET LOCAL statement_timeout = 0; SET LOCAL lock_timeout = 0";
@@ -46,15 +46,18 @@ pub(super) async fn migrate(client: &mut Client, schema: &str, migrations: &[Mig
     tx.execute(lock, &[&schema]).await.map_err(failed)?;
     let missing = missing(&tx, schema, migrations).await?;
     if missing.len() == migrations.len() {
+        // One that somebody made for us needs no right to make one.
+        let there = "SELECT count(*) FROM pg_namespace WHERE nspname = $1";
+        let there: i64 = tx.query_one(there, &[&schema]).await.map_err(failed)?.get(0);
+        let make = if there == 0 { format!("CREATE SCHEMA {};", quoted(schema)) } else { String::new() };
         let sql = format!(
-            "CREATE SCHEMA IF NOT EXISTS {}; \
+            "{make} \
              CREATE TABLE IF NOT EXISTS schema_migration (
                  version integer PRIMARY KEY,
                  name text NOT NULL,
                  checksum bytea NOT NULL CHECK (octet_length(checksum) = 32),
                  applied_at timestamptz NOT NULL DEFAULT clock_timestamp()
-             )",
-            quoted(schema)
+             )"
         );
         tx.batch_execute(&sql).await.map_err(failed)?;
     }
@@ -72,13 +75,23 @@ pub(super) async fn migrate(client: &mut Client, schema: &str, migrations: &[Mig
     tx.commit().await.map_err(failed)
 }
 
+/// How many of the steps were applied, and how many there are; refuses what this program does not know.
+pub(super) async fn applied(
+    client: &Client,
+    schema: &str,
+    migrations: &[Migration],
+) -> Result<(usize, usize), OpenError> {
+    let missing = missing(client, schema, migrations).await?.len();
+    Ok((migrations.len() - missing, migrations.len()))
+}
+
 /// The steps that were not applied yet; refuses what this program does not know.
 async fn missing<'m>(
     client: &impl GenericClient,
     schema: &str,
     migrations: &'m [Migration],
 ) -> Result<Vec<&'m Migration>, OpenError> {
-    let failed = |source| OpenError::Postgres { action: "read the database's schema", source };
+    let failed = |source| OpenError::asked("read the database's schema", source);
     let tables = "SELECT count(*), count(*) FILTER (WHERE tablename = 'schema_migration') FROM pg_tables \
                   WHERE schemaname = $1";
     let row = client.query_one(tables, &[&schema]).await.map_err(failed)?;

@@ -50,6 +50,8 @@ mod end;
 mod enrollment;
 mod faults;
 mod hints;
+mod history;
+mod inspect;
 mod installation;
 mod lanes;
 mod load;
@@ -66,6 +68,7 @@ mod resolve;
 mod rows;
 mod sessions;
 mod statistics;
+mod tls;
 mod transaction;
 mod workers;
 
@@ -74,6 +77,8 @@ mod plans;
 #[cfg(test)]
 mod tests;
 
+pub use history::Witness;
+pub use inspect::{Inspection, inspect};
 pub use open::{OpenError, PostgresOptions};
 
 use lock::Locks;
@@ -223,6 +228,12 @@ impl Store for PostgresStore {
     async fn check(&self) -> Result<(), StoreError> {
         // A write like any other, down to the sync: a full disk shows nowhere else.
         self.write("check", |db| async move { db.lock(Locks::none()).await?.leave_a_mark().await }).await
+    }
+
+    async fn warning(&self) -> Option<&'static str> {
+        const FAILOVER: &str =
+            "no commit waits for a standby of the database: a failover may lose what was acknowledged";
+        self.loses_by_failover().await?.then_some(FAILOVER)
     }
 
     async fn installation(&self) -> Result<Option<Installation>, StoreError> {

@@ -4,10 +4,13 @@ use std::sync::Arc;
 
 use leasehold_core::time::Clock;
 use leasehold_store::observe::Observer;
+use tokio_postgres::error::SqlState;
 
+use super::connect::{self, Address};
 use super::hints::Hints;
+use super::history::Witness;
 use super::migrate::{MIGRATIONS, migrate};
-use super::{Inner, PostgresStore, connect};
+use super::{Inner, PostgresStore};
 
 /// How a store is opened.
 #[derive(Clone)]
@@ -20,12 +23,14 @@ pub struct PostgresOptions {
     pub(super) observer: Option<Arc<dyn Observer>>,
     /// A clock in place of the database's.
     pub(super) clock: Option<Arc<dyn Clock>>,
+    /// Who remembers which history of the database was seen.
+    pub(super) witness: Option<Arc<dyn Witness>>,
 }
 
 impl PostgresOptions {
     /// The usual: the schema `leasehold`, sixteen connections.
     pub fn new() -> Self {
-        Self { schema: "leasehold".to_owned(), connections: 16, observer: None, clock: None }
+        Self { schema: "leasehold".to_owned(), connections: 16, observer: None, clock: None, witness: None }
     }
 
     /// The same, with the tables in this schema: several installations can share a database.
@@ -44,6 +49,12 @@ impl PostgresOptions {
     #[must_use]
     pub fn observed(self, observer: Arc<dyn Observer>) -> Self {
         Self { observer: Some(observer), ..self }
+    }
+
+    /// The same, and `witness` is asked whether the history that a connection stands in may be trusted.
+    #[must_use]
+    pub fn witnessed(self, witness: Arc<dyn Witness>) -> Self {
+        Self { witness: Some(witness), ..self }
     }
 
     /// The same, but `clock` takes the place of the database's: for tests. Replicas that read different clocks do not agree on
@@ -76,11 +87,50 @@ pub enum OpenError {
     #[error("the database's URL cannot be used: {0}")]
     Url(String),
     /// No connection came about.
-    #[error("the database cannot be reached: check that it runs, its address, and the user's password")]
+    #[error(
+        "the server {server} cannot be reached: check that PostgreSQL runs there and takes connections, and the address"
+    )]
     Unreachable {
+        /// Its address.
+        server: String,
         /// What the driver said.
         source: tokio_postgres::Error,
     },
+    /// The server does not let the user in.
+    #[error(
+        "the server {server} does not let the user {user} in ({said}): check the user, its password and the server's \
+         pg_hba.conf"
+    )]
+    Refused {
+        /// Its address.
+        server: String,
+        /// Who wanted in.
+        user: String,
+        /// What the server said.
+        said: String,
+    },
+    /// There is no such database.
+    #[error(
+        "the server has no database {database}: make it with CREATE DATABASE {database}, or name another in the URL"
+    )]
+    NoDatabase {
+        /// Its name.
+        database: String,
+    },
+    /// The user may not do what is needed.
+    #[error(
+        "the database does not let this user {action} ({said}): grant what deploy/postgresql/roles.sql grants; the schema is \
+         migrated by its owner, with `leasehold serve --migrate-only`"
+    )]
+    NoRights {
+        /// What was tried.
+        action: &'static str,
+        /// What the server said.
+        said: String,
+    },
+    /// Whoever remembers what was seen of the database does not trust it.
+    #[error("{0}")]
+    History(String),
     /// The server is too old.
     #[error("the database is PostgreSQL {found}: version {oldest} is the oldest that is supported")]
     OldServer {
@@ -150,18 +200,30 @@ pub enum OpenError {
     Pool(String),
 }
 
+impl OpenError {
+    /// What an answer to `action` means.
+    pub(super) fn asked(action: &'static str, source: tokio_postgres::Error) -> Self {
+        match source.as_db_error() {
+            Some(said) if *said.code() == SqlState::INSUFFICIENT_PRIVILEGE => {
+                Self::NoRights { action, said: said.message().to_owned() }
+            }
+            _ => Self::Postgres { action, source },
+        }
+    }
+}
+
 impl PostgresStore {
     /// Opens the database at `url` (`postgres://user:password@host:port/database`), making its schema if there is none.
     pub async fn open(url: &str, options: PostgresOptions) -> Result<Self, OpenError> {
-        let config = connect::config(url)?;
-        let mut client = connect::single(&config).await?;
-        connect::refuse_unsafe(&client).await?;
+        let address = Address::of(url)?;
+        let mut client = connect::single(&address).await?;
+        connect::admit(&client, options.witness.as_deref()).await?;
         connect::set_up(&client, &options.schema).await?;
         migrate(&mut client, &options.schema, MIGRATIONS).await?;
         drop(client);
-        let pool = connect::pool(config.clone(), &options)?;
+        let pool = connect::pool(address.clone(), &options)?;
         let PostgresOptions { observer, clock, schema, .. } = options;
-        let hints = Arc::new(Hints::of(config, schema));
+        let hints = Arc::new(Hints::of(address, schema));
         Ok(Self { inner: Arc::new(Inner { pool, observer, clock, hints }) })
     }
 

@@ -14,13 +14,13 @@ use super::open::OpenError;
 
 /// The lock of a database, held until it is dropped.
 #[derive(Debug)]
-pub(super) struct Lock {
+pub struct Lock {
     _file: File,
 }
 
 impl Lock {
     /// Takes the lock of the database at `path`, or says who holds it.
-    pub(super) fn take(path: &Path) -> Result<Self, OpenError> {
+    pub fn take(path: &Path) -> Result<Self, OpenError> {
         let lock = beside(path);
         let refused = |source| OpenError::Unusable { path: lock.clone(), source };
         let mut options = OpenOptions::new();

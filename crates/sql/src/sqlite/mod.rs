@@ -74,6 +74,7 @@ mod plans;
 mod tests;
 
 pub use inspect::{Contents, Holder, InspectError, Inspection, holder, inspect, network_file_system};
+pub use lock::Lock;
 pub use open::{OpenError, Options};
 
 use transaction::{Fault, Tx};

@@ -45,6 +45,12 @@ impl TestServer {
         self.create("template1")
     }
 
+    /// Makes an empty database of this name that lives as long as the server; answers how the product reaches it.
+    pub fn make_database(&self, name: &str) -> Result<String> {
+        self.query("postgres", &format!("CREATE DATABASE {name} OWNER {ROLE}"))?;
+        Ok(self.url(name))
+    }
+
     /// A copy of the template of this name, which `prepare` fills, given its URL, when it is asked for the first time. It
     /// must have closed its connections to it when it returns.
     pub fn database_like(&self, template: &str, prepare: impl FnOnce(&str)) -> Result<TestDatabase<'_>> {

@@ -12,7 +12,7 @@ mod watchdog;
 use std::fs::{self, DirBuilder};
 use std::io;
 use std::net::{Ipv4Addr, TcpListener};
-use std::os::unix::fs::DirBuilderExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -28,8 +28,8 @@ const SUPERUSER: &str = "postgres";
 const ROLE: &str = "leasehold";
 /// The password of both; telling, so that a test can look for it where it must not be.
 pub const PASSWORD: &str = "password-that-nobody-may-print";
-/// The ports that servers are given: below those that the kernel hands out for connections.
-const PORTS: std::ops::Range<u16> = 20_000..32_000;
+/// The ports that servers are given: below those that the kernel hands out for connections, above those of other tests.
+const PORTS: std::ops::Range<u16> = 30_000..32_700;
 
 const CONFIGURATION: &str = "\
 listen_addresses = '127.0.0.1'
@@ -91,7 +91,18 @@ impl TestServer {
 
     /// The same, with more settings.
     pub fn start_with(settings: &[(&str, &str)]) -> Result<Self> {
+        Self::start_with_files(settings, &[])
+    }
+
+    /// The same, with files that settings may name: they are the server's alone, and stand beside its data directory.
+    pub fn start_with_files(settings: &[(&str, &str)], files: &[(&str, &str)]) -> Result<Self> {
         let server = Self::prepare(Programs::find()?)?;
+        for (name, text) in files {
+            let file = server.directory.join(name);
+            fs::write(&file, text)?;
+            fs::set_permissions(&file, fs::Permissions::from_mode(0o600))?;
+            server.programs.give(&file)?;
+        }
         let password = server.directory.join("password");
         fs::write(&password, PASSWORD)?;
         let mut initdb = server.programs.command("initdb", &server.directory);
@@ -106,23 +117,30 @@ impl TestServer {
         Ok(server)
     }
 
-    /// The one server that all tests of this process share, started by the first that asks.
+    /// Whether PostgreSQL is installed. Where it is not, `test` is skipped and says so; in CI (`CI` is set) that is a failure,
+    /// or a check would be green that never ran.
     ///
-    /// Where PostgreSQL is not installed, `test` is skipped and says so; in CI (`CI` is set) that is a failure, or a check
-    /// would be green that never ran.
+    /// # Panics
+    ///
+    /// In CI, when it is not installed.
+    #[expect(clippy::disallowed_methods, reason = "CI tells itself through the environment")]
+    pub fn is_there_or_skip(test: &str) -> bool {
+        let Err(error) = Programs::find() else { return true };
+        assert!(std::env::var_os("CI").is_none(), "{test} must run in CI: {error}");
+        eprintln!("skipped: {test}: {error}; `cargo xtask environment` installs it");
+        false
+    }
+
+    /// The one server that all tests of this process share, started by the first that asks; none where `test` is skipped
+    /// ([`Self::is_there_or_skip`]).
     ///
     /// # Panics
     ///
     /// When the server cannot be started, and in CI, when it is not installed.
-    #[expect(clippy::disallowed_methods, reason = "CI tells itself through the environment")]
     pub fn shared_or_skip(test: &str) -> Option<&'static Self> {
         static SHARED: OnceLock<TestServer> = OnceLock::new();
-        if Programs::find().is_err() {
-            assert!(std::env::var_os("CI").is_none(), "{test} needs PostgreSQL, and CI must run it");
-            eprintln!("skipped: {test} needs PostgreSQL (package postgresql): cargo xtask environment installs it");
-            return None;
-        }
-        Some(SHARED.get_or_init(|| Self::start().unwrap_or_else(|error| panic!("{error}"))))
+        Self::is_there_or_skip(test)
+            .then(|| SHARED.get_or_init(|| Self::start().unwrap_or_else(|error| panic!("{error}"))))
     }
 
     /// A directory and a port; nothing in it yet.

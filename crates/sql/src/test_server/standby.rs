@@ -35,6 +35,12 @@ impl TestServer {
         Ok(standby)
     }
 
+    /// From now on this server acknowledges commits alone, as it does for whoever no longer knows of a standby.
+    pub fn wait_for_no_standby(&self) -> Result<()> {
+        self.query("postgres", "ALTER SYSTEM RESET synchronous_standby_names")?;
+        self.query("postgres", "SELECT pg_reload_conf()").map(drop)
+    }
+
     /// Makes this standby the primary of a new timeline, and waits until it is.
     pub fn promote(&self) -> Result<()> {
         self.control(&["promote", "--wait", "--timeout=60"], None)
