@@ -22,6 +22,9 @@ use crate::room::{Elsewhere, Volume};
 /// How long an answer about readiness serves.
 const READY_KEPT: Millis = Millis::from_secs(1);
 
+/// Whether the store commits, and what is to be known of it although it does.
+type Checked = Result<Option<&'static str>, StoreError>;
+
 /// What an installation may tune; the defaults are the design's.
 #[derive(Debug, Clone)]
 pub struct Settings {
@@ -76,7 +79,7 @@ struct Inner {
     /// What the disk had room for when it was asked last.
     room: std::sync::Mutex<Room>,
     /// What the store said last when it was asked whether it can commit.
-    checked: tokio::sync::Mutex<Option<(BootInstant, Result<(), StoreError>)>>,
+    checked: tokio::sync::Mutex<Option<(BootInstant, Checked)>>,
 }
 
 impl ControlPlane {
@@ -126,19 +129,8 @@ impl ControlPlane {
     /// Whether work can be done: the store commits, its disk has room for new work, and the control plane does not drain.
     /// Answers what there is room for. For `readyz`, which anybody may ask: one answer serves everybody for a while.
     pub async fn ready(&self) -> crate::error::OperatorResult<Room> {
-        let mut checked = self.inner.checked.lock().await;
-        let now = self.clock().boot();
-        let answer = match &*checked {
-            Some((at, answer)) if now.since(*at) < READY_KEPT => answer.clone(),
-            _ => {
-                let answer = self.store().check().await;
-                *checked = Some((now, answer.clone()));
-                answer
-            }
-        };
-        drop(checked);
         // Nothing was asked of it but a proof: nothing is left to find out.
-        answer.map_err(|error| match error {
+        self.checked().await.map_err(|error| match error {
             StoreError::Unknown { reason } => StoreError::NotDone { reason },
             known => known,
         })?;
@@ -148,6 +140,27 @@ impl ControlPlane {
         match self.room() {
             Room::WorkRefused => Err(ServiceError::Refused(Denied::DiskFull)),
             room => Ok(room),
+        }
+    }
+
+    /// What whoever runs the store should know of it although it works.
+    pub async fn store_warning(&self) -> Option<&'static str> {
+        self.checked().await.ok().flatten()
+    }
+
+    async fn checked(&self) -> Checked {
+        let mut checked = self.inner.checked.lock().await;
+        let now = self.clock().boot();
+        match &*checked {
+            Some((at, answer)) if now.since(*at) < READY_KEPT => answer.clone(),
+            _ => {
+                let answer = match self.store().check().await {
+                    Ok(()) => Ok(self.store().warning().await),
+                    Err(error) => Err(error),
+                };
+                *checked = Some((now, answer.clone()));
+                answer
+            }
         }
     }
 

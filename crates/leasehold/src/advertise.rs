@@ -17,24 +17,38 @@ pub(crate) fn names(api: SocketAddr, advertised: Option<&str>) -> Vec<String> {
     if api.ip().is_unspecified() {
         names_of_this_machine().into_iter().for_each(&mut add);
     }
-    if let Some(host) = advertised {
-        add(host.to_owned());
+    if let Some(advertised) = advertised {
+        add(split(advertised).0.to_owned());
     }
     names
 }
 
+/// The host of `HOST[:PORT]`, and the port; an IPv6 address with a port stands in brackets.
+fn split(advertised: &str) -> (&str, Option<u16>) {
+    if let Some((host, rest)) = advertised.strip_prefix('[').and_then(|text| text.split_once(']')) {
+        return (host, rest.strip_prefix(':').and_then(|port| port.parse().ok()));
+    }
+    match advertised.split_once(':') {
+        Some((host, port)) if port.parse::<u16>().is_ok() => (host, port.parse().ok()),
+        _ => (advertised, None),
+    }
+}
+
 /// Where workers find the ingress, if that is not what it is bound to.
 pub(crate) fn ingress_url(ingress: SocketAddr, advertised: Option<&str>) -> Option<String> {
-    let host = match advertised {
-        Some(host) => host.to_owned(),
-        None if ingress.ip().is_unspecified() => names_of_this_machine().into_iter().next()?,
+    let (host, port) = match advertised {
+        Some(advertised) => {
+            let (host, port) = split(advertised);
+            (host.to_owned(), port)
+        }
+        None if ingress.ip().is_unspecified() => (names_of_this_machine().into_iter().next()?, None),
         None => return None,
     };
     let host = match host.parse::<IpAddr>() {
         Ok(IpAddr::V6(_)) => format!("[{host}]"),
         _ => host,
     };
-    Some(format!("https://{host}:{}", ingress.port()))
+    Some(format!("https://{host}:{}", port.unwrap_or(ingress.port())))
 }
 
 fn names_of_this_machine() -> Vec<String> {
@@ -55,6 +69,11 @@ mod tests {
         assert!(names(api, Some("control.example")).contains(&"control.example".to_owned()));
         assert_eq!(ingress_url(ingress, Some("control.example")).as_deref(), Some("https://control.example:7443"));
         assert_eq!(ingress_url(ingress, Some("fd00::1")).as_deref(), Some("https://[fd00::1]:7443"));
+        // A load balancer listens on a port of its own.
+        assert!(names(api, Some("control.example:443")).contains(&"control.example".to_owned()));
+        assert_eq!(ingress_url(ingress, Some("control.example:443")).as_deref(), Some("https://control.example:443"));
+        assert_eq!(ingress_url(ingress, Some("[fd00::1]:443")).as_deref(), Some("https://[fd00::1]:443"));
+        assert!(names(api, Some("[fd00::1]:443")).contains(&"fd00::1".to_owned()));
     }
 
     #[test]

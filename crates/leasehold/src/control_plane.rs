@@ -13,7 +13,7 @@ use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::advertise;
-use crate::compose::{Composed, open};
+use crate::compose::{Composed, StoreArgs, open};
 use crate::data_directory::DataDirectory;
 use crate::interrupt::Interrupts;
 use crate::system::{SystemClock, SystemEntropy};
@@ -49,12 +49,13 @@ pub(crate) struct Running {
 /// just now, before anything else can fail: nobody else will ever see it.
 pub(crate) async fn start(
     data: &Path,
+    store: &StoreArgs,
     listen: &Listen,
     first_token: impl FnOnce(&DataDirectory, ApiToken) -> anyhow::Result<()>,
 ) -> anyhow::Result<Running> {
     let data = DataDirectory::prepare(data)?;
     let settings = Settings { cadence: listen.cadence, ..Settings::default() };
-    let mut composed = open(&data, settings).await?;
+    let mut composed = open(&data, store, settings).await?;
     let shown = composed.first_token.take().map_or(Ok(()), |token| first_token(&data, token));
     let bound = match shown {
         Ok(()) => bind(&composed, &data, listen).await,

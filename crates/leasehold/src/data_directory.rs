@@ -11,6 +11,7 @@ use std::path::{Path, PathBuf};
 use leasehold_control::room::Volume;
 use leasehold_control::seal::MasterKey;
 use leasehold_core::crypto::ApiToken;
+use leasehold_core::database::{ClusterId, History, Timeline};
 use leasehold_core::disk::Space;
 use leasehold_core::time::Entropy;
 use zeroize::Zeroizing;
@@ -35,7 +36,11 @@ pub(crate) enum DataError {
         source: leasehold_control::seal::MasterKeyError,
     },
     /// A database without its key.
-    #[error("{} is missing, but the database is there: put the key back that this data was made with", .0.display())]
+    #[error(
+        "the master key {} is missing, but the database is there: put the key back that the installation was made with (for \
+         a replica: copy master.key from the data directory of the first one, or name the file with --master-key-file)",
+        .0.display()
+    )]
     KeyGone(PathBuf),
     /// An installation without its database.
     #[error(
@@ -44,6 +49,13 @@ pub(crate) enum DataError {
         .0.display()
     )]
     DatabaseGone(PathBuf),
+    /// What is remembered of the database cannot be read.
+    #[error(
+        "{} is damaged: it should say which history of the database was seen last. Restore it, or remove it once you know \
+         that the database is the current primary",
+        .0.display()
+    )]
+    Seen(PathBuf),
 }
 
 /// A data directory that exists and belongs to its owner alone.
@@ -112,37 +124,61 @@ impl DataDirectory {
         leasehold_server::admin_socket_path(&self.path)
     }
 
-    /// Whether the master key is there and is one.
-    pub(crate) fn stored_master_key(&self) -> Result<(), DataError> {
-        let path = self.master_key_file();
-        match fs::read_to_string(&path).map(Zeroizing::new) {
-            Ok(text) => MasterKey::parse(&text).map(|_| ()).map_err(|source| DataError::Key { path, source }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(DataError::KeyGone(path)),
-            Err(source) => Err(DataError::Unusable { path, source }),
-        }
-    }
-
     /// Where the master key is.
     pub(crate) fn master_key_file(&self) -> PathBuf {
         self.path.join("master.key")
     }
 
-    /// The master key; made, and durable before it is used, when there is no database yet.
-    pub(crate) fn master_key(&self, entropy: &dyn Entropy) -> Result<MasterKey, DataError> {
+    /// The master key, and whether it was made just now: durable before it is used, and only while nothing is `installed`.
+    pub(crate) fn master_key(&self, installed: bool, entropy: &dyn Entropy) -> Result<(MasterKey, bool), DataError> {
         let path = self.master_key_file();
-        match fs::read_to_string(&path) {
-            Ok(text) => MasterKey::parse(&text).map_err(|source| DataError::Key { path, source }),
-            Err(error) if error.kind() == io::ErrorKind::NotFound && self.has_installation() => {
-                Err(DataError::KeyGone(path))
-            }
-            Err(error) if error.kind() == io::ErrorKind::NotFound => {
+        match Self::master_key_at(&path) {
+            Err(DataError::KeyGone(_)) if !installed && !self.has_installation() => {
                 let key = MasterKey::new(entropy);
                 self.write_private(&path, key.reveal().as_bytes())
                     .map_err(|source| DataError::Unusable { path, source })?;
-                Ok(key)
+                Ok((key, true))
             }
+            found => Ok((found?, false)),
+        }
+    }
+
+    /// The master key in a file.
+    pub(crate) fn master_key_at(path: &Path) -> Result<MasterKey, DataError> {
+        let path = path.to_owned();
+        match fs::read_to_string(&path).map(Zeroizing::new) {
+            Ok(text) => MasterKey::parse(&text).map_err(|source| DataError::Key { path, source }),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Err(DataError::KeyGone(path)),
             Err(source) => Err(DataError::Unusable { path, source }),
         }
+    }
+
+    /// Takes back a master key that was made just now and has sealed nothing.
+    pub(crate) fn remove_master_key(&self) -> Result<(), DataError> {
+        let path = self.master_key_file();
+        fs::remove_file(&path).map_err(|source| DataError::Unusable { path, source })
+    }
+
+    /// Where the history of the PostgreSQL database is remembered that this control plane works on.
+    pub(crate) fn database_seen(&self) -> PathBuf {
+        self.path.join("database.seen")
+    }
+
+    /// The highest history of its database that this control plane has seen.
+    pub(crate) fn seen(&self) -> Result<Option<History>, DataError> {
+        let path = self.database_seen();
+        match fs::read_to_string(&path) {
+            Ok(text) => parse_seen(&text).map(Some).ok_or(DataError::Seen(path)),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(None),
+            Err(source) => Err(DataError::Unusable { path, source }),
+        }
+    }
+
+    /// Remembers a history, durably.
+    pub(crate) fn remember(&self, history: History) -> Result<(), DataError> {
+        let path = self.database_seen();
+        let text = format!("cluster {}\ntimeline {}\n", history.cluster, history.timeline);
+        self.write_private(&path, text.as_bytes()).map_err(|source| DataError::Unusable { path, source })
     }
 
     /// The certificate is written once an installation exists, so it tells whether key and database were ever used.
@@ -201,6 +237,13 @@ impl Volume for DataVolume {
     }
 }
 
+fn parse_seen(text: &str) -> Option<History> {
+    let mut lines = text.lines();
+    let cluster = lines.next()?.strip_prefix("cluster ")?.parse().ok()?;
+    let timeline = lines.next()?.strip_prefix("timeline ")?.parse().ok()?;
+    Some(History { cluster: ClusterId::new(cluster), timeline: Timeline::new(timeline) })
+}
+
 fn pem(der: &[u8]) -> String {
     let mut text = "-----BEGIN CERTIFICATE-----\n".to_owned();
     let base64 = data_encoding::BASE64.encode(der);
@@ -228,10 +271,10 @@ mod tests {
     fn the_directory_and_the_key_are_the_owners_alone() {
         let root = tempfile::tempdir().unwrap();
         let data = DataDirectory::prepare(&root.path().join("a/b")).unwrap();
-        let key = data.master_key(&SystemEntropy).unwrap();
+        let (key, _) = data.master_key(false, &SystemEntropy).unwrap();
         assert_eq!(mode(data.path()), 0o700);
         assert_eq!(mode(&data.master_key_file()), 0o600);
-        assert_eq!(*data.master_key(&SystemEntropy).unwrap().reveal(), *key.reveal(), "made once");
+        assert_eq!(*data.master_key(false, &SystemEntropy).unwrap().0.reveal(), *key.reveal(), "made once");
     }
 
     #[test]
@@ -247,12 +290,26 @@ mod tests {
     fn a_lost_key_is_never_replaced_by_a_new_one() {
         let root = tempfile::tempdir().unwrap();
         let data = DataDirectory::prepare(root.path()).unwrap();
-        data.master_key(&SystemEntropy).unwrap();
+        assert!(matches!(data.master_key(true, &SystemEntropy), Err(DataError::KeyGone(_))), "another replica's");
+        data.master_key(false, &SystemEntropy).unwrap();
         data.write_ca_certificate(b"a certificate").unwrap();
         fs::remove_file(data.master_key_file()).unwrap();
-        assert!(matches!(data.master_key(&SystemEntropy), Err(DataError::KeyGone(_))));
+        assert!(matches!(data.master_key(false, &SystemEntropy), Err(DataError::KeyGone(_))));
         fs::write(data.master_key_file(), "no key").unwrap();
-        assert!(matches!(data.master_key(&SystemEntropy), Err(DataError::Key { .. })));
+        assert!(matches!(data.master_key(false, &SystemEntropy), Err(DataError::Key { .. })));
+    }
+
+    #[test]
+    fn the_history_that_was_seen_is_kept_and_damage_is_told() {
+        let root = tempfile::tempdir().unwrap();
+        let data = DataDirectory::prepare(root.path()).unwrap();
+        assert_eq!(data.seen().unwrap(), None);
+        let history = History { cluster: ClusterId::new(u64::MAX), timeline: Timeline::new(3) };
+        data.remember(history).unwrap();
+        assert_eq!(data.seen().unwrap(), Some(history));
+        assert_eq!(mode(&data.database_seen()), 0o600);
+        fs::write(data.database_seen(), "cluster 7\n").unwrap();
+        assert!(matches!(data.seen(), Err(DataError::Seen(_))));
     }
 
     #[test]

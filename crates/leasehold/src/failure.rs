@@ -38,8 +38,14 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
     !error.chain().any(is_connection) && error.chain().any(closed)
 }
 
-/// Says an error with its causes, each cause that is not part of the sentence already.
+/// Says an error with its causes.
 pub(crate) fn tell(error: &anyhow::Error) {
+    // That stderr is gone cannot be told anywhere.
+    let _ = writeln!(io::stderr().lock(), "error: {}", text(error));
+}
+
+/// An error with its causes, each cause that is not part of the sentence already.
+pub(crate) fn text(error: &anyhow::Error) -> String {
     let mut text = String::new();
     for cause in error.chain() {
         let said = cause.to_string();
@@ -51,8 +57,7 @@ pub(crate) fn tell(error: &anyhow::Error) {
         }
         text.push_str(&said);
     }
-    // That stderr is gone cannot be told anywhere.
-    let _ = writeln!(io::stderr().lock(), "error: {text}");
+    text
 }
 
 #[cfg(test)]

@@ -10,6 +10,7 @@ mod commands;
 mod compose;
 mod control_plane;
 mod data_directory;
+mod database;
 mod doctor;
 mod exit;
 mod explanation;
@@ -19,6 +20,7 @@ mod interrupt;
 mod local_worker;
 mod log_words;
 mod logging;
+mod master_key;
 mod output;
 mod question;
 mod reference;
@@ -44,6 +46,9 @@ pub fn main() -> ExitCode {
             leasehold_worker::launcher::main(arguments, &system::SystemClock)
         }
         Some(hidden) if hidden == local_worker::WORKER_PROCESS => local_worker::main(arguments),
-        _ => commands::main(),
+        _ => {
+            database::hide_password();
+            commands::main()
+        }
     }
 }

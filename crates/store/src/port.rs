@@ -89,6 +89,11 @@ pub trait Store: Send + Sync + 'static {
     /// Whether the store can commit: for a readiness that means *work can be done*. Changes nothing but a clock.
     async fn check(&self) -> Result<(), StoreError>;
 
+    /// What whoever runs the store should know of it although it works; nothing, where nothing is to be known.
+    async fn warning(&self) -> Option<&'static str> {
+        None
+    }
+
     /// What this installation is, once it was made.
     async fn installation(&self) -> Result<Option<Installation>, StoreError>;
 

@@ -9,10 +9,12 @@ use leasehold_core::time::{Clock as _, Millis};
 
 use super::serve::{API, INGRESS};
 use crate::client::Client;
-use crate::compose::{self, Contents, Holder};
+use crate::compose::{self, Contents, Holder, StoreArgs};
 use crate::data_directory::DataDirectory;
+use crate::database::DatabaseUrl;
 use crate::doctor::{self, Finding, Report, Status};
 use crate::exit::Exit;
+use crate::failure;
 use crate::output::OutputArgs;
 use crate::system::SystemClock;
 use crate::target::{DATA_DIRECTORY, Target};
@@ -22,6 +24,7 @@ Examples:
   leasehold doctor                                   the data in ./leasehold-data, and who runs on it
   leasehold doctor --data /var/lib/leasehold -o json
   leasehold doctor --listen 10.0.0.5:7440 --worker-listen 10.0.0.5:7443
+  LEASEHOLD_DATABASE_FILE=/etc/leasehold/database leasehold doctor --data /var/lib/leasehold
 
 Run it as the control plane's user, beside a control plane that runs or without one. It changes nothing.
 
@@ -35,6 +38,9 @@ pub(crate) struct Doctor {
     /// The data directory
     #[arg(long, env = "LEASEHOLD_DATA", value_name = "DIR", default_value = DATA_DIRECTORY)]
     data: PathBuf,
+
+    #[command(flatten)]
+    store: StoreArgs,
 
     /// Where the operator API should be reached
     #[arg(long, env = "LEASEHOLD_LISTEN", value_name = "ADDR", default_value_t = API)]
@@ -57,7 +63,7 @@ impl Doctor {
 
     async fn look(&self) -> anyhow::Result<Vec<Finding>> {
         let data = DataDirectory::existing(&self.data)?;
-        let mut findings = doctor::files(&data);
+        let mut findings = doctor::files(&data, &self.store.master_key);
         findings.extend(doctor::room(data.path(), compose::network_file_system(data.path())));
         let holder = compose::holder(&data.database())?;
         let runs = holder != Holder::Nobody;
@@ -67,6 +73,10 @@ impl Doctor {
         findings.push(doctor::listener("api_listener", reached(self.listen), "--listen", runs).await);
         let ingress = doctor::listener("worker_listener", reached(self.worker_listen), "--worker-listen", runs).await;
         findings.push(ingress);
+        if let Some(url) = self.store.database.url()? {
+            findings.extend(of_postgres(&data, &url, holder).await);
+            return Ok(findings);
+        }
         // After the control plane was asked whether it can commit: it has stored its clock with that.
         let found = match tokio::task::spawn_blocking(move || compose::inspect(&data.database())).await? {
             Ok(found) => found,
@@ -99,6 +109,22 @@ fn of_contents(contents: &Contents, holder: Holder) -> Vec<Finding> {
     findings.extend(doctor::clock(contents, up, now));
     findings.push(doctor::workers(contents));
     findings.push(doctor::runs(contents));
+    findings
+}
+
+async fn of_postgres(data: &DataDirectory, url: &DatabaseUrl, holder: Holder) -> Vec<Finding> {
+    let found = match compose::inspect_postgres(url).await {
+        Ok(found) => found,
+        Err(error) => {
+            let detail = format!("{}: {}", url.without_password(), failure::text(&error.into()));
+            return vec![Finding::problem("database", detail, "the control plane cannot work without it")];
+        }
+    };
+    let mut findings = doctor::postgres(&found, data.seen());
+    match &found.contents {
+        Some(contents) => findings.extend(of_contents(contents, holder)),
+        None => findings.push(Finding::skipped("contents", "the database cannot be read by this program")),
+    }
     findings
 }
 

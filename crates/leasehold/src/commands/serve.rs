@@ -10,6 +10,7 @@ use leasehold_core::registration::Cadence;
 use leasehold_core::time::{DurationError, Millis};
 use leasehold_server::{API_PORT, INGRESS_PORT};
 
+use crate::compose::{self, StoreArgs};
 use crate::control_plane::{self, Listen};
 use crate::exit::Exit;
 use crate::interrupt::Interrupts;
@@ -23,10 +24,14 @@ Examples:
   leasehold serve                             on loopback, data in ./leasehold-data
   leasehold serve --data /var/lib/leasehold --listen 0.0.0.0:7440 --worker-listen 0.0.0.0:7443
   leasehold serve --worker-listen 0.0.0.0:7443 --advertise control.example --log-format json
+  leasehold serve --database postgres://leasehold@db.example/leasehold     one of several replicas
 
 The API speaks plain HTTP on loopback and TLS everywhere else; remote command lines need ca.pem
 from the data directory. SIGTERM and Ctrl-C finish what is being answered, within 10 s; a second
 one ends at once, which loses nothing that was answered. As a service: deploy/systemd/leasehold.service.
+
+On PostgreSQL every replica needs a data directory of its own, and all need the same master key: the
+first start makes master.key, the others get a copy. See docs/operating-postgresql.md.
 
 Exit codes:
   0 stopped in order · 1 it could not start · 130 ended at once";
@@ -48,13 +53,21 @@ pub(crate) struct Serve {
     #[arg(long, env = "LEASEHOLD_WORKER_LISTEN", value_name = "ADDR", default_value_t = INGRESS)]
     worker_listen: SocketAddr,
 
-    /// The host name or IP address that others reach this machine by, for the certificate and the enroll line
-    #[arg(long, env = "LEASEHOLD_ADVERTISE", value_name = "HOST")]
+    /// What others reach this control plane by, or its load balancer: for the certificate and the enroll line. The port is
+    /// that of the worker ingress, where it is not the same there
+    #[arg(long, env = "LEASEHOLD_ADVERTISE", value_name = "HOST[:PORT]")]
     advertise: Option<String>,
 
     /// The data directory
     #[arg(long, env = "LEASEHOLD_DATA", value_name = "DIR", default_value = DATA_DIRECTORY)]
     data: PathBuf,
+
+    #[command(flatten)]
+    store: StoreArgs,
+
+    /// Bring the schema of the database up to date, as its owner, and stop
+    #[arg(long)]
+    migrate_only: bool,
 
     /// How often workers report, from 5s to 5m; a session ends after three times this without a word
     #[arg(long, env = "LEASEHOLD_HEARTBEAT", value_name = "DURATION", default_value = "15s", value_parser = cadence)]
@@ -69,6 +82,11 @@ impl Serve {
     pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
         logging::start(self.log_format, "info");
         system::raise_open_files();
+        if self.migrate_only {
+            compose::migrate(&self.data, &self.store).await?;
+            tracing::info!("the schema is up to date");
+            return Ok(Exit::Done);
+        }
         let mut interrupts = Interrupts::listen()?;
         let listen = Listen {
             api: self.listen,
@@ -77,7 +95,7 @@ impl Serve {
             any_port: false,
             cadence: self.heartbeat,
         };
-        let starting = control_plane::start(&self.data, &listen, |data, token| {
+        let starting = control_plane::start(&self.data, &self.store, &listen, |data, token| {
             if service_manager::keeps_stderr() {
                 let path = data.keep_first_token(&token)?;
                 tracing::info!("the first admin token is in {}: keep it elsewhere and remove the file", path.display());

@@ -24,6 +24,7 @@ use rustix::process::{Pid, Signal};
 use super::run::{ended, submit_run};
 use super::serve::{API, INGRESS, show_first_token};
 use crate::client::{Asked, Client};
+use crate::compose::StoreArgs;
 use crate::control_plane::{self, Listen, Running};
 use crate::exit::Exit;
 use crate::failure::UsageError;
@@ -153,7 +154,8 @@ impl Up {
             any_port: !named && !self.command.is_empty(),
             cadence: Cadence::default(),
         };
-        let starting = control_plane::start(&self.data, &listen, |data, token| {
+        let store = StoreArgs::default();
+        let starting = control_plane::start(&self.data, &store, &listen, |data, token| {
             output.note(&format!("made {}", data.path().display()));
             if self.quiet {
                 data.keep_first_token(&token)?;

@@ -8,13 +8,14 @@ use leasehold_core::limits::{DISK_FREE_NEEDED, DISK_FREE_WANTED};
 
 use super::{Finding, size};
 use crate::data_directory::DataDirectory;
+use crate::master_key::MasterKeyArgs;
 
 /// The directory and the files in it: there, this user's, and closed to others.
-pub(crate) fn files(data: &DataDirectory) -> Vec<Finding> {
+pub(crate) fn files(data: &DataDirectory, master_key: &MasterKeyArgs) -> Vec<Finding> {
     let mut findings = vec![closed("data_directory", data.path(), 0o700)];
-    let key = data.master_key_file();
-    findings.push(match data.stored_master_key() {
-        Ok(()) => closed("master_key", &key, 0o600),
+    findings.push(match master_key.check(data) {
+        Ok(Some(file)) => closed("master_key", &file, 0o600),
+        Ok(None) => Finding::ok("master_key", "in the environment"),
         Err(error) => Finding::problem(
             "master_key",
             error.to_string(),

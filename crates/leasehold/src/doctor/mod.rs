@@ -6,6 +6,7 @@
 mod certificates;
 mod database;
 mod files;
+mod postgres;
 mod process;
 
 use serde::Serialize;
@@ -13,6 +14,7 @@ use serde::Serialize;
 pub(crate) use certificates::certificates;
 pub(crate) use database::{clock, database, runs, workers};
 pub(crate) use files::{files, room};
+pub(crate) use postgres::postgres;
 pub(crate) use process::{control_plane, listener, uptime};
 
 /// How a check ended.

@@ -12,11 +12,16 @@ pub(super) async fn healthz() -> &'static str {
 }
 
 /// It can do its work now: the store answers, its disk has room for new work, and it does not drain.
-pub(super) async fn readyz(State(api): State<Api>) -> Result<(StatusCode, &'static str), ApiError> {
-    let said = if api.control.ready().await?.takes_logs() {
-        "ready\n"
+pub(super) async fn readyz(State(api): State<Api>) -> Result<(StatusCode, String), ApiError> {
+    let mut said = if api.control.ready().await?.takes_logs() {
+        "ready\n".to_owned()
     } else {
-        "ready, but the disk is low: logs stay on the workers until there is room\n"
+        "ready, but the disk is low: logs stay on the workers until there is room\n".to_owned()
     };
+    if let Some(warning) = api.control.store_warning().await {
+        said.push_str("warning: ");
+        said.push_str(warning);
+        said.push('\n');
+    }
     Ok((StatusCode::OK, said))
 }

@@ -1,0 +1,93 @@
+//! A database on PostgreSQL: what its server promises, which history it stands in, and its schema.
+
+use leasehold_core::database::{History, trust};
+
+use super::Finding;
+use crate::compose::PostgresInspection;
+use crate::data_directory::DataError;
+
+/// The server and the schema, and whether this replica has `seen` a newer history of it.
+pub(crate) fn postgres(found: &PostgresInspection, seen: Result<Option<History>, DataError>) -> Vec<Finding> {
+    let database = match &found.refused {
+        None => Finding::ok("database", format!("PostgreSQL {}", found.version)),
+        Some(error) => Finding::problem(
+            "database",
+            format!("PostgreSQL {}: {error}", found.version),
+            "the control plane refuses to work on it as it is",
+        ),
+    };
+    vec![database, failover(found.standbys.as_deref()), timeline(found.history, seen), schema(found)]
+}
+
+fn failover(standbys: Option<&str>) -> Finding {
+    match standbys {
+        Some(standbys) => Finding::ok("failover", format!("each commit waits for a standby ({standbys})")),
+        None => Finding::warning(
+            "failover",
+            "no commit waits for a standby: a failover may lose what was acknowledged",
+            "with one server alone that is as good as its disk; before you promote a standby, make it synchronous \
+             (synchronous_standby_names; docs/operating-postgresql.md)",
+        ),
+    }
+}
+
+fn timeline(found: Option<History>, seen: Result<Option<History>, DataError>) -> Finding {
+    let seen = match seen {
+        Ok(seen) => seen,
+        Err(error) => {
+            return Finding::problem(
+                "timeline",
+                error.to_string(),
+                "look at the file, and at which server is the primary",
+            );
+        }
+    };
+    let Some(found) = found else { return Finding::skipped("timeline", "a standby is asked for none") };
+    match trust(seen, found) {
+        Ok(_) => Finding::ok("timeline", format!("{} of cluster {}", found.timeline, found.cluster)),
+        Err(distrust) => Finding::problem(
+            "timeline",
+            distrust.to_string(),
+            "point the control plane at the current primary; docs/operating-postgresql.md says what to do with an old one",
+        ),
+    }
+}
+
+fn schema(found: &PostgresInspection) -> Finding {
+    match &found.schema {
+        Ok((applied, known)) if applied == known => Finding::ok("schema", format!("version {applied}")),
+        Ok((applied, known)) => Finding::warning(
+            "schema",
+            format!("version {applied}, this program has {known}"),
+            "the next start of a control plane migrates it, or `leasehold serve --migrate-only` as its owner",
+        ),
+        Err(error) => Finding::problem("schema", error.to_string(), "use the leasehold that this database is of"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::database::{ClusterId, Timeline};
+
+    use super::super::Status;
+    use super::*;
+
+    #[test]
+    fn an_old_primary_and_a_missing_standby_are_told_with_what_to_do() {
+        let history = |timeline| History { cluster: ClusterId::new(7), timeline: Timeline::new(timeline) };
+        let found = |standbys: Option<&str>, applied| PostgresInspection {
+            version: "15.4".to_owned(),
+            history: Some(history(1)),
+            refused: None,
+            standbys: standbys.map(str::to_owned),
+            schema: Ok((applied, 1)),
+            contents: None,
+        };
+        let verdicts = |found: &PostgresInspection, seen| -> Vec<Status> {
+            postgres(found, Ok(seen)).iter().map(|finding| finding.status).collect()
+        };
+        assert_eq!(verdicts(&found(Some("b"), 1), None), [Status::Ok; 4]);
+        let told = [Status::Ok, Status::Warning, Status::Problem, Status::Warning];
+        assert_eq!(verdicts(&found(None, 0), Some(history(2))), told);
+    }
+}
