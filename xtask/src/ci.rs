@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::checkout::{cargo, run as run_command, target_directory};
-use crate::{chaos, environment, licences, walls};
+use crate::{chaos, environment, kubernetes, licences, postgres18, walls};
 
 /// What `cargo xtask ci` was asked for.
 #[derive(Debug, Default)]
@@ -31,22 +31,26 @@ pub(crate) enum Step {
     Fmt,
     Walls,
     Licences,
+    Kubernetes,
     Clippy,
     Docs,
     Test,
+    Postgres18,
     E2e,
     Chaos,
 }
 
 impl Step {
-    const ALL: [Self; 9] = [
+    const ALL: [Self; 11] = [
         Self::Environment,
         Self::Fmt,
         Self::Walls,
         Self::Licences,
+        Self::Kubernetes,
         Self::Clippy,
         Self::Docs,
         Self::Test,
+        Self::Postgres18,
         Self::E2e,
         Self::Chaos,
     ];
@@ -57,9 +61,11 @@ impl Step {
             Self::Fmt => "fmt",
             Self::Walls => "walls",
             Self::Licences => "licences",
+            Self::Kubernetes => "kubernetes",
             Self::Clippy => "clippy",
             Self::Docs => "docs",
             Self::Test => "test",
+            Self::Postgres18 => "postgres18",
             Self::E2e => "e2e",
             Self::Chaos => "chaos",
         }
@@ -71,9 +77,11 @@ impl Step {
             Self::Fmt => "every file is formatted",
             Self::Walls => "what each crate may name and depend on",
             Self::Licences => "every dependency has a licence we accept",
+            Self::Kubernetes => "the example for Kubernetes is what its API takes",
             Self::Clippy => "the workspace lint table, warnings are errors",
             Self::Docs => "the documentation builds without a warning",
             Self::Test => "unit, property and contract tests",
+            Self::Postgres18 => "the store on PostgreSQL 18, beside the distribution's version",
             Self::E2e => "real processes of the release build: runs, crashes, refusals, examples",
             Self::Chaos => "faults drawn from one seed for two minutes, judged by what the jobs wrote (needs root)",
         }
@@ -85,6 +93,7 @@ impl Step {
             Self::Fmt => run_command(cargo().args(["fmt", "--all", "--check"])),
             Self::Walls => walls::check(),
             Self::Licences => licences::check(),
+            Self::Kubernetes => kubernetes::check(),
             Self::Clippy => run_command(cargo().args([
                 "clippy",
                 "--workspace",
@@ -100,6 +109,7 @@ impl Step {
                     .env("RUSTDOCFLAGS", "-D warnings"),
             ),
             Self::Test => run_tests(&["--workspace", "--exclude", "leasehold-sim"]),
+            Self::Postgres18 => postgres18::check(),
             Self::E2e => end_to_end(),
             Self::Chaos => chaos::run(&chaos::CI.map(str::to_owned)),
         }

@@ -89,6 +89,22 @@ const TOOLS: &[Tool] = &[
         pacman: "util-linux",
     },
     Tool {
+        program: "postgres",
+        used_by: "the store on PostgreSQL",
+        apt: "postgresql",
+        dnf: "postgresql-server",
+        apk: "postgresql",
+        pacman: "postgresql",
+    },
+    Tool {
+        program: "haproxy",
+        used_by: "replicas behind a load balancer",
+        apt: "haproxy",
+        dnf: "haproxy",
+        apk: "haproxy",
+        pacman: "haproxy",
+    },
+    Tool {
         program: "systemd-analyze",
         used_by: "the unit files",
         apt: "systemd",
@@ -224,8 +240,15 @@ fn manager(directories: &[PathBuf]) -> Option<PackageManager> {
 #[expect(clippy::disallowed_methods, reason = "a binary reads its own environment")]
 fn search_path() -> Vec<PathBuf> {
     let path = env::var_os("PATH").unwrap_or_default();
-    // `ip` stands in /usr/sbin, which an ordinary user's path often leaves out.
-    env::split_paths(&path).chain([PathBuf::from("/usr/sbin"), PathBuf::from("/sbin")]).collect()
+    // `ip` stands in /usr/sbin, which an ordinary user's path often leaves out, and Debian puts the programs of a PostgreSQL
+    // server on no path.
+    let apart = ["/usr/sbin", "/sbin"].map(PathBuf::from).into_iter().chain(postgres_directories());
+    env::split_paths(&path).chain(apart).collect()
+}
+
+fn postgres_directories() -> Vec<PathBuf> {
+    let Ok(versions) = std::fs::read_dir("/usr/lib/postgresql") else { return Vec::new() };
+    versions.flatten().map(|version| version.path().join("bin")).collect()
 }
 
 fn find(program: &str, directories: &[PathBuf]) -> Option<PathBuf> {

@@ -7,6 +7,7 @@
 //! Never here: a shortcut into the product. The harness sees what a user sees (command line, files, processes,
 //! requests), so that a test holds what the product promises, not how it keeps it.
 
+pub mod balancer;
 pub mod binaries;
 pub mod chaos;
 pub mod cluster;
@@ -19,6 +20,7 @@ pub mod port;
 pub mod process;
 pub mod processes;
 pub mod proxy;
+pub mod replica;
 pub mod request;
 pub mod seed;
 pub mod service_manager;

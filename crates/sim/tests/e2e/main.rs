@@ -19,6 +19,7 @@ mod kill_the_agent;
 mod marks;
 mod metrics;
 mod operate;
+mod postgres;
 mod refusals;
 mod releases;
 mod secrets;

@@ -22,6 +22,7 @@ use crate::marks::Marks;
 
 const WORKER_UNIT: &str = include_str!("../../../../../deploy/systemd/leasehold-worker.service");
 const CONTROL_UNIT: &str = include_str!("../../../../../deploy/systemd/leasehold.service");
+const REPLICA_UNIT: &str = include_str!("../../../../../deploy/systemd/leasehold-replica.service");
 
 /// Starts an agent as the unit's service, and waits until it says that it has started.
 fn start(cluster: &mut Cluster, near: usize, manager: &ServiceManager, watchdog: Option<Duration>) -> Result<()> {
@@ -280,6 +281,7 @@ fn the_units_are_what_systemd_understands() -> Result<()> {
     }
     verify(WORKER_UNIT, binaries::leasehold_worker())?;
     verify(CONTROL_UNIT, binaries::leasehold())?;
+    verify(REPLICA_UNIT, binaries::leasehold())?;
     // The check can fail.
     ensure!(verify(&WORKER_UNIT.replace("Type=notify", "Type=notfiy"), binaries::leasehold_worker()).is_err());
     ensure!(verify(&CONTROL_UNIT.replace("ProtectClock", "ProtectClok"), binaries::leasehold()).is_err());

@@ -1,0 +1,16 @@
+//! Control planes whose state is in PostgreSQL: replicas that come and go, a database that is killed, one that fails over.
+
+mod failover;
+mod killed;
+mod replicas;
+mod starting;
+
+use leasehold_sql::test_server::TestServer;
+
+/// A server of this test alone, since it is stopped and killed; none, where PostgreSQL is not installed.
+fn own_server(test: &str) -> anyhow::Result<Option<TestServer>> {
+    if !TestServer::is_there_or_skip(test) {
+        return Ok(None);
+    }
+    Ok(Some(TestServer::start()?))
+}
