@@ -3,6 +3,7 @@
 
 use std::collections::BTreeSet;
 
+use leasehold_core::counter::SessionVersion;
 use leasehold_core::id::{RunId, WorkerId};
 use leasehold_core::limits;
 use leasehold_core::lost::{Question, question};
@@ -10,6 +11,7 @@ use leasehold_core::occupancy::LimitFact;
 use leasehold_core::placement::{Availability, Explanation, Outlook, WorkerFacts, explain};
 use leasehold_core::remains::in_words;
 use leasehold_core::run::RunState;
+use leasehold_core::session::Session;
 use leasehold_core::worker::WorkerState;
 use leasehold_store::view::{RunFacts, RunView, WorkerView};
 
@@ -56,7 +58,7 @@ impl ControlPlane {
         let mut workers = Vec::new();
         let truncated = loop {
             let full = facts.workers.len() >= limits::PAGE;
-            workers.extend(facts.workers.iter().map(|worker| worker_facts(worker, &facts)));
+            workers.extend(facts.workers.iter().map(|worker| self.worker_facts(worker, &facts)));
             let last = facts.workers.last().map(|worker| worker.worker.id.clone());
             if !full {
                 break false;
@@ -80,29 +82,38 @@ impl ControlPlane {
         let facts = self.store().run_facts(run, after, limits::PAGE).await?;
         facts.ok_or_else(|| ServiceError::Refused(Denied::not_found("run", &run)))
     }
-}
 
-fn worker_facts(view: &WorkerView, facts: &RunFacts) -> WorkerFacts {
-    let session = view.session.as_ref();
-    let now = view.now.lease;
-    let refused = facts.refused.iter().find(|(worker, refused)| *worker == view.worker.id && refused.until > now);
-    WorkerFacts {
-        worker: view.worker.id.clone(),
-        capabilities: session.map(|session| session.capabilities.clone()),
-        state: match session {
-            _ if view.worker.state == WorkerState::Revoked => Availability::Offline,
-            Some(session) if !session.is_live(now) => Availability::Offline,
-            Some(session) if !view.worker.takes_work(session) => Availability::Draining,
-            Some(session) if !PROTOCOLS.contains(&session.protocol) => Availability::UnsupportedProtocol,
-            Some(_) => Availability::Online,
-            None => Availability::Offline,
-        },
-        free_slots: session.map_or(0, |session| {
+    fn worker_facts(&self, view: &WorkerView, facts: &RunFacts) -> WorkerFacts {
+        let session = view.session.as_ref();
+        let now = view.now.lease;
+        let refused = facts.refused.iter().find(|(worker, refused)| *worker == view.worker.id && refused.until > now);
+        let free_slots = session.map_or(0, |session| {
             let active = u32::try_from(view.active.len()).unwrap_or(u32::MAX);
             u32::from(session.max_runs).saturating_sub(active)
-        }),
-        busy_gpus: BTreeSet::new(),
-        refused_for: refused.map(|(_, refused)| refused.until.since(now)),
+        });
+        WorkerFacts {
+            worker: view.worker.id.clone(),
+            capabilities: session.map(|session| session.capabilities.clone()),
+            state: match session {
+                _ if view.worker.state == WorkerState::Revoked => Availability::Offline,
+                Some(session) if !session.is_live(now) => Availability::Offline,
+                Some(session) if !view.worker.takes_work(session) => Availability::Draining,
+                Some(session) if !PROTOCOLS.contains(&session.protocol) => Availability::UnsupportedProtocol,
+                Some(session) if free_slots > 0 && self.takes_nothing(session) => Availability::Paused,
+                Some(_) => Availability::Online,
+                None => Availability::Offline,
+            },
+            free_slots,
+            busy_gpus: BTreeSet::new(),
+            refused_for: refused.map(|(_, refused)| refused.until.since(now)),
+        }
+    }
+
+    /// Whether a worker takes nothing by its own word: it said so with its last heartbeat, and does not ask here since.
+    fn takes_nothing(&self, session: &Session) -> bool {
+        // Every session begins with no slots, and its first heartbeat comes at once.
+        let has_beaten = session.version > SessionVersion::FIRST;
+        has_beaten && session.slots == 0 && !self.open_pulls().asks(&session.worker)
     }
 }
 
@@ -151,6 +162,26 @@ mod tests {
         assert_eq!(outlook(&world, next).await, (Outlook::Busy, Some(MismatchClass::Draining)));
         world.clock.advance(limits::SESSION_LEASE);
         assert_eq!(outlook(&world, next).await, (Outlook::Busy, Some(MismatchClass::Offline)));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_takes_nothing_by_its_own_word_is_not_called_ready() {
+        let world = World::new().await;
+        let run = world.submit(plain()).await;
+        let agent = world.agent("nas", 1).await;
+        agent.beat_with(0).await;
+        assert_eq!(outlook(&world, run).await, (Outlook::Busy, Some(MismatchClass::Paused)));
+        agent.beat().await;
+        assert_eq!(outlook(&world, run).await, (Outlook::Ready, None));
+
+        // What it asks for counts, whatever it said before.
+        agent.beat_with(0).await;
+        let pull = tokio::spawn(agent.pull(world.asks(1), Millis::from_secs(20)));
+        while world.plane.open_pulls().len() == 0 {
+            tokio::task::yield_now().await;
+        }
+        assert_eq!(outlook(&world, run).await, (Outlook::Ready, None));
+        pull.abort();
     }
 
     #[tokio::test(start_paused = true)]

@@ -265,7 +265,12 @@ impl Agent<'_> {
     }
 
     pub(crate) async fn beat(&self) {
-        let said = Said { slots: self.max_runs, obeys_drain: false };
+        self.beat_with(self.max_runs).await;
+    }
+
+    /// A beat that says how many slots are free.
+    pub(crate) async fn beat_with(&self, slots: u16) {
+        let said = Said { slots, obeys_drain: false };
         let (plane, version) = (&self.world.plane, self.version().await);
         plane.heartbeat(&self.principal, self.session, version, said, None, Vec::new()).await.unwrap();
     }

@@ -254,6 +254,13 @@ impl OpenPulls {
         lock(&self.registry).waiters.values().filter(|waiter| waiter.room() > 0).cloned().collect()
     }
 
+    /// Whether this worker waits here to be given something.
+    pub(crate) fn asks(&self, worker: &WorkerId) -> bool {
+        let registry = lock(&self.registry);
+        let waiter = registry.by_worker.get(worker).and_then(|number| registry.waiters.get(number));
+        waiter.is_some_and(|waiter| waiter.room() > 0)
+    }
+
     /// Whether a directive is there that this session was not told yet.
     pub(crate) fn has_news(&self, fence: &SessionFence, directives: &[Directive]) -> bool {
         let registry = lock(&self.registry);

@@ -20,7 +20,7 @@ pub enum Availability {
     Draining,
     /// It has no live session.
     Offline,
-    /// A person paused it.
+    /// It takes nothing new by its own word: a person drained it at its machine, or it lacks room.
     Paused,
     /// It speaks a protocol that gets no work.
     UnsupportedProtocol,
@@ -139,7 +139,10 @@ fn explain_worker(placement: &Placement, full: &[&LimitFact], facts: &WorkerFact
         Availability::Online => {}
         Availability::Draining => add(MismatchClass::Draining, "a worker that takes work", "draining".to_owned()),
         Availability::Offline => add(MismatchClass::Offline, "a live session", "offline".to_owned()),
-        Availability::Paused => add(MismatchClass::Paused, "a worker that takes work", "paused".to_owned()),
+        Availability::Paused => {
+            let have = "takes nothing new, by its last heartbeat: drained at its machine, or short of room there";
+            add(MismatchClass::Paused, "a worker that takes work", have.to_owned());
+        }
         Availability::UnsupportedProtocol => {
             add(MismatchClass::ProtocolVersion, "a supported protocol version", "an unsupported one".to_owned());
         }

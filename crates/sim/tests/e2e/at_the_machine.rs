@@ -92,6 +92,10 @@ fn a_drain_at_the_machine_waits_for_what_runs_and_is_remembered_until_resume() -
     let mut drain = Running::start(&mut verb(&cluster, near, &["drain", "--wait"]))?;
     drain.wait_for_text(Stream::Stdout, "draining: 1 attempt is open")?;
     let later = cluster.submit(&["--", "true"]);
+    eventually("its wait to be explained", || {
+        let told = cluster.json(&["runs", "explain", &later]).to_string();
+        if told.contains("takes nothing new, by its last heartbeat") { Ok(()) } else { Err(told) }
+    })?;
     let mut timed = verb(&cluster, near, &["drain", "--wait", "--timeout", "1s"]);
     process::run(&mut timed)?.expect_code(23);
     std::fs::write(gate, "")?;
