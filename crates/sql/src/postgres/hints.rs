@@ -48,7 +48,7 @@ struct Said {
 
 impl Drop for Hints {
     fn drop(&mut self) {
-        self.task.abort();
+        self.close();
     }
 }
 
@@ -70,6 +70,11 @@ impl Hints {
         };
         Self { said, heard: tokio::sync::Mutex::new(heard), task: tokio::spawn(keep_up).abort_handle() }
     }
+
+    /// Gives up the connection.
+    pub(super) fn close(&self) {
+        self.task.abort();
+    }
 }
 
 #[async_trait]
@@ -88,7 +93,7 @@ impl HintExchange for Hints {
     async fn hear(&self) -> Vec<Hint> {
         match self.heard.lock().await.recv().await {
             Some(hints) => hints,
-            // The task that tells lives as long as `self`.
+            // Closed: nothing will be heard any more.
             None => std::future::pending().await,
         }
     }

@@ -227,9 +227,11 @@ impl PostgresStore {
         Ok(Self { inner: Arc::new(Inner { pool, observer, clock, hints }) })
     }
 
-    /// Closes the connections that are free, and the others as they become free. Later calls are certainly not done.
+    /// Closes the connections that are free, and the others as they become free; no hint is said or heard any more. Later
+    /// calls are certainly not done.
     #[expect(clippy::unused_async, reason = "stores are closed alike, and SQLite's waits for its threads")]
     pub async fn close(&self) {
+        self.inner.hints.close();
         self.inner.pool.close();
     }
 }
