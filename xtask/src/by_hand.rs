@@ -16,6 +16,8 @@ pub(crate) enum ByHand {
     Golden,
     /// Admissions, claims and ends per second at the store's port.
     BenchStore,
+    /// What the binaries of a release write, kept for the builds that come after it.
+    KeepRelease,
 }
 
 impl ByHand {
@@ -25,6 +27,7 @@ impl ByHand {
             Self::Fuzz => &["--release", "--package", "leasehold-server", "--test", "server", "much_more_garbage"],
             Self::Golden => &["--package", "leasehold-wire", "--all-features", "write_the_golden_files"],
             Self::BenchStore => &["--release", "--package", "leasehold-sql", "--lib", "throughput"],
+            Self::KeepRelease => &["--package", "leasehold-sim", "--test", "e2e", "keep_what_this_release_writes"],
         }
     }
 

@@ -33,6 +33,7 @@ Usage:
   cargo xtask bench-store        calls per second at the store's port
   cargo xtask fuzz               minutes of garbage at both listeners
   cargo xtask golden             rewrite the golden messages, after a deliberate change of the protocol or the API
+  cargo xtask keep-release       keep what a release's binaries write as test input (docs/releases.md)
   cargo xtask chaos --faults N   the released binaries under faults drawn from a seed (--help for more; needs root)
   cargo xtask environment        install the programs the tests need and this machine lacks
   cargo xtask environment --check  only say what is missing
@@ -100,6 +101,7 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> {
         "bench-store" => parse_by_hand(arguments, ByHand::BenchStore),
         "fuzz" => parse_by_hand(arguments, ByHand::Fuzz),
         "golden" => parse_by_hand(arguments, ByHand::Golden),
+        "keep-release" => parse_by_hand(arguments, ByHand::KeepRelease),
         "stamp" => Ok(Command::Stamp(arguments.value()?.into())),
         "environment" => {
             let mut check_only = false;

@@ -2,8 +2,8 @@
 //!
 //! `tests/releases/<version>` holds a control plane's data and a worker's state directory as that release left them, with
 //! what it said about them (`said.json`). A release is added by its own binaries:
-//! `cargo test --locked -p leasehold-sim --test e2e -- --ignored keep_what_this_release_writes`. Nothing in there is of
-//! use to anybody: keys and certificates belong to an installation that never listened on anything but loopback.
+//! `cargo xtask keep-release`. Nothing in there is of use to anybody: keys and certificates belong to an installation that
+//! never listened on anything but loopback.
 
 use std::fs;
 use std::os::unix::fs::PermissionsExt as _;
@@ -117,7 +117,7 @@ fn what_every_release_wrote_is_shown_as_it_was_and_carried_on() -> Result<()> {
 }
 
 #[test]
-#[ignore = "writes the directory of this version under tests/releases"]
+#[ignore = "writes the directory of this version under tests/releases: `cargo xtask keep-release`, at a release"]
 fn keep_what_this_release_writes() -> Result<()> {
     let mut cluster = Cluster::start()?;
     let kept = releases().join(env!("CARGO_PKG_VERSION"));
