@@ -93,7 +93,8 @@ fn findings(wanted: &Wanted) -> Vec<Finding> {
             return findings;
         }
         Err(error) => {
-            let advice = "run the doctor as the user that the worker runs as; the directory is that user's alone, 0700";
+            let advice =
+                "the directory and what is in it belong to the worker's user alone; run the doctor as that user";
             findings.push(Finding::problem("state", error.to_string(), advice));
             return findings;
         }

@@ -150,7 +150,10 @@ pub(super) fn status(dir: &Dir, identity: &Identity) -> Result<(Status, Option<A
             status.agent = Some(agent);
             Ok((status, None))
         }
-        Err(error) => Ok((status, Some(error))),
+        Err(error) => {
+            status.unheard = (!matches!(error, AskError::NoAgent(_))).then(|| error.to_string());
+            Ok((status, Some(error)))
+        }
     }
 }
 

@@ -40,7 +40,8 @@ pub fn users(users: &Users<'_>) -> Finding {
         (true, false, []) => Finding::problem(
             what,
             "this is root, and so would the jobs be",
-            "name the user they run as (run_as in worker.toml), or say that root is meant (allow_root)",
+            "name the user they run as (run_as in worker.toml), or write allow_root = true there: a flag of the running \
+             agent is not seen here",
         ),
         (true, true, []) => Finding::ok(what, "jobs run as root, as allow_root says"),
         (true, _, [first, ..]) => Finding::ok(what, format!("jobs run as {first} unless their task names another")),

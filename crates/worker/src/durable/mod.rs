@@ -375,9 +375,10 @@ impl Prepared {
 fn private(name: &str, owner: u32, mode: u32, allowed: Mode) -> Result<(), DurableError> {
     let us = rustix::process::geteuid().as_raw();
     let why = if owner != us {
-        format!("owned by uid {owner}, not by {us}")
+        format!("owned by uid {owner}, not by {us}: run this as the user that the worker runs as")
     } else if mode & 0o077 & !allowed.as_raw_mode() != 0 {
-        format!("mode {:04o} gives others access", mode & 0o7777)
+        let right = mode & 0o7700;
+        format!("mode {:04o} gives others access: if nobody used it, `chmod {right:04o}` it", mode & 0o7777)
     } else {
         return Ok(());
     };

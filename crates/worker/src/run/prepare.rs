@@ -43,7 +43,7 @@ pub enum RunError {
     /// Jobs would run as root.
     #[error(
         "this worker was started as root, and so would its jobs be. Name the user they run as (--run-as USER), or say \
-         that root is meant: --allow-root, LEASEHOLD_WORKER_ALLOW_ROOT=1, or `join --allow-root`"
+         that root is meant: --allow-root, LEASEHOLD_WORKER_ALLOW_ROOT=1, or `allow_root = true` in worker.toml"
     )]
     Root,
     /// Another process, or another place.

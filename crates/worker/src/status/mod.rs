@@ -37,9 +37,12 @@ pub struct Status {
     pub stopped: Option<String>,
     /// Whether a person drained it here.
     pub drained_here: bool,
-    /// Its agent; none runs where this is missing.
+    /// Its agent; none runs, or it does not answer, where this is missing.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub agent: Option<Agent>,
+    /// Why an agent that runs was not heard.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub unheard: Option<String>,
     /// What it holds: from the agent, or from the inbox where none runs.
     pub attempts: Vec<Attempt>,
     /// Inbox records by state.

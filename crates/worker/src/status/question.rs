@@ -54,6 +54,13 @@ pub enum AskError {
     /// Nobody listens.
     #[error("no agent runs on {0}")]
     NoAgent(String),
+    /// Somebody listens and says nothing.
+    #[error(
+        "an agent runs and did not answer within {} s: it is frozen (see `ps`: state T or D) or its machine is overloaded. \
+         Its jobs go on until their leases end. Wake it with SIGCONT, or restart its service: jobs stay",
+        .0.as_secs()
+    )]
+    Silent(Duration),
     /// It said why not.
     #[error("the agent says: {0}")]
     Refused(String),
@@ -101,9 +108,23 @@ fn next(answers: &mut BufReader<io::Take<UnixStream>>) -> Result<Option<Agent>, 
 
 /// Asks the agent of a state directory.
 pub fn ask(dir: &Dir, question: Question) -> Result<Agent, AskError> {
+    ask_within(PATIENCE, dir, question)
+}
+
+fn ask_within(patience: Duration, dir: &Dir, question: Question) -> Result<Agent, AskError> {
     let mut answers = connect(dir, question)?;
-    answers.get_ref().get_ref().set_read_timeout(Some(PATIENCE))?;
-    next(&mut answers)?.ok_or_else(|| io::Error::from(io::ErrorKind::UnexpectedEof).into())
+    answers.get_ref().get_ref().set_read_timeout(Some(patience))?;
+    match next(&mut answers) {
+        Ok(Some(agent)) => Ok(agent),
+        Ok(None) => Err(io::Error::from(io::ErrorKind::UnexpectedEof).into()),
+        Err(AskError::Broken(error)) if is_timeout(&error) => Err(AskError::Silent(patience)),
+        Err(error) => Err(error),
+    }
+}
+
+/// What the end of a read's patience looks like.
+fn is_timeout(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut)
 }
 
 /// Follows the agent of a state directory until nothing of it is open, it takes work again, or it goes: each change is
@@ -119,12 +140,28 @@ pub fn follow(dir: &Dir, within: Option<Duration>, mut tell: impl FnMut(&Agent))
                 last = Some(agent);
             }
             Ok(None) => return Ok(last.is_some_and(|agent| agent.open == 0)),
-            Err(AskError::Broken(error))
-                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
-            {
-                return Ok(false);
-            }
+            Err(AskError::Broken(error)) if is_timeout(&error) => return Ok(false),
             Err(error) => return Err(error),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::net::UnixListener;
+
+    use super::*;
+
+    #[test]
+    fn an_agent_that_says_nothing_is_not_taken_for_none() {
+        let parent = tempfile::tempdir().unwrap();
+        let dir = Dir::create(&parent.path().join("state")).unwrap();
+        let ask = || ask_within(Duration::from_millis(20), &dir, Question::Status);
+        assert!(matches!(ask(), Err(AskError::NoAgent(_))));
+        // A frozen process: its socket takes connections, since the kernel does.
+        let frozen = UnixListener::bind(path(&dir)).unwrap();
+        assert!(matches!(ask(), Err(AskError::Silent(_))));
+        drop(frozen);
+        assert!(matches!(ask(), Err(AskError::NoAgent(_))), "what a killed agent leaves answers nobody");
     }
 }

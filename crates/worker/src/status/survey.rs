@@ -78,6 +78,7 @@ pub fn survey(dir: &Dir, identity: &Identity) -> Result<Survey, StateError> {
         stopped,
         drained_here: Pause::read(dir)?.is_some_and(|pause| pause.on),
         agent: None,
+        unheard: None,
         attempts,
         inbox,
         quarantine: names_in(&dir.path().join("quarantine"))?,

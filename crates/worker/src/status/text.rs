@@ -17,8 +17,8 @@ impl fmt::Display for Status {
         line("worker", &format!("{} of {}", self.worker, self.trust_domain))?;
         line("control", &self.server)?;
         line("state", &self.state_dir)?;
-        match &self.agent {
-            Some(agent) => {
+        match (&self.agent, &self.unheard) {
+            (Some(agent), _) => {
                 line("agent", &format!("process {}, version {}: {}", agent.pid, agent.software, agent.summary))?;
                 if let Some(session) = &agent.session {
                     line("session", &format!("{}, generation {}", session.id, session.generation))?;
@@ -30,7 +30,8 @@ impl fmt::Display for Status {
                 line("answered", &heard)?;
                 line("slots", &format!("{}, {} free", agent.max_runs, agent.free_slots))?;
             }
-            None => line("agent", "none runs: start it with `leasehold-worker run`, or its service")?,
+            (None, Some(_)) => line("agent", "one runs and does not answer; what follows is what its directory says")?,
+            (None, None) => line("agent", "none runs: start it with `leasehold-worker run`, or its service")?,
         }
         if let Some(stopped) = &self.stopped {
             let text = format!("{stopped}: it never registers again by itself; enroll this machine anew");
