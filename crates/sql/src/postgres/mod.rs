@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use deadpool_postgres::Pool;
+use deadpool_postgres::{Object, Pool};
 use leasehold_core::actor::Actor;
 use leasehold_core::attempt::Starting;
 use leasehold_core::cancel::Cancel;
@@ -29,7 +29,7 @@ use leasehold_store::call::{
 };
 use leasehold_store::hint::HintExchange;
 use leasehold_store::observe::{Access, Called, Observer};
-use leasehold_store::outcome::{StoreError, Stored};
+use leasehold_store::outcome::{Outcome, StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
     ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
@@ -41,6 +41,7 @@ mod activation;
 mod admit;
 mod apply;
 mod audit;
+mod beats;
 mod cancel;
 mod claim;
 mod column;
@@ -82,7 +83,7 @@ pub use inspect::{Inspection, inspect};
 pub use open::{OpenError, PostgresOptions};
 
 use lock::Locks;
-use transaction::{Again, Connection, Fault, Tx, Unlocked};
+use transaction::{Again, Connection, Fault, Tx, Undone, Unlocked};
 
 /// How long one try of a call may take before its connection is given up.
 const CALL: Duration = Duration::from_secs(30);
@@ -102,6 +103,7 @@ struct Inner {
     /// What tests set in place of the database's clock.
     clock: Option<Arc<dyn Clock>>,
     hints: Arc<hints::Hints>,
+    beats: beats::Beats,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -198,21 +200,18 @@ impl PostgresStore {
         Ok(answer)
     }
 
-    async fn connect(&self) -> Result<deadpool_postgres::Object, StoreError> {
-        self.inner.pool.get().await.map_err(|error| {
-            use std::error::Error as _;
-            let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
-            StoreError::NotDone { reason: format!("no connection to the database: {error}{cause}") }
-        })
+    async fn connect(&self) -> Result<Object, StoreError> {
+        connection_of(&self.inner.pool).await
     }
 }
 
-/// A try of a call that did not end with a commit that was answered.
-enum Undone {
-    /// Nothing was committed.
-    Certainly(Fault),
-    /// Whether it was committed is not known.
-    Unknown(String),
+/// A connection of the pool, once one is free.
+async fn connection_of(pool: &Pool) -> Result<Object, StoreError> {
+    pool.get().await.map_err(|error| {
+        use std::error::Error as _;
+        let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
+        StoreError::NotDone { reason: format!("no connection to the database: {error}{cause}") }
+    })
 }
 
 #[async_trait]
@@ -265,7 +264,14 @@ impl Store for PostgresStore {
     }
 
     async fn heartbeat(&self, call: Heartbeat) -> Stored<Beaten, Refusal> {
-        self.write("heartbeat", |db| sessions::heartbeat(db, &call)).await
+        let call = Arc::new(call);
+        self.called("heartbeat", Access::Write, async {
+            match self.inner.beats.beat(&call).await? {
+                Some(beaten) => Ok(Outcome::Applied(beaten)),
+                None => self.attempted(|db| sessions::heartbeat(db, &call)).await,
+            }
+        })
+        .await
     }
 
     async fn drain_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {

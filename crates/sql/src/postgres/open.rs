@@ -6,6 +6,7 @@ use leasehold_core::time::Clock;
 use leasehold_store::observe::Observer;
 use tokio_postgres::error::SqlState;
 
+use super::beats::Beats;
 use super::connect::{self, Address};
 use super::hints::Hints;
 use super::history::Witness;
@@ -224,7 +225,8 @@ impl PostgresStore {
         let pool = connect::pool(address.clone(), &options)?;
         let PostgresOptions { observer, clock, schema, .. } = options;
         let hints = Arc::new(Hints::of(address, schema));
-        Ok(Self { inner: Arc::new(Inner { pool, observer, clock, hints }) })
+        let beats = Beats::on(pool.clone(), clock.clone());
+        Ok(Self { inner: Arc::new(Inner { pool, observer, clock, hints, beats }) })
     }
 
     /// Closes the connections that are free, and the others as they become free; no hint is said or heard any more. Later

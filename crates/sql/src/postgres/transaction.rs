@@ -11,6 +11,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use deadpool_postgres::Object;
+use futures_util::future::join3;
 use leasehold_core::id::{AttemptId, RunId};
 use leasehold_core::time::{Clock, LeaseInstant, Now, UtcMillis};
 use leasehold_store::observe::Fact;
@@ -121,6 +122,18 @@ impl From<Fault> for StoreError {
 /// What a call of the port decides on.
 pub(super) type Decided<T, R> = Result<Outcome<T, R>, Fault>;
 
+/// A try of a call that did not end with a commit that was answered.
+#[derive(Debug)]
+pub(super) enum Undone {
+    /// Nothing was committed.
+    Certainly(Fault),
+    /// Whether it was committed is not known.
+    Unknown(String),
+}
+
+/// Waiting for a standby is not cut short: a timeout there would acknowledge what only this server has.
+const COMMIT: &str = "SET LOCAL statement_timeout = 0; COMMIT";
+
 /// A connection in the hands of one call.
 pub(super) struct Connection {
     /// None once it was given back.
@@ -164,8 +177,7 @@ impl Connection {
 
     /// Commits what was begun. An error that [`Fault::refused_to_commit`] means that it is not known what became of it.
     pub(super) async fn commit(&self) -> Result<(), Fault> {
-        // Waiting for a standby is not cut short: a timeout there would acknowledge what only this server has.
-        self.end("SET LOCAL statement_timeout = 0; COMMIT").await
+        self.end(COMMIT).await
     }
 
     /// Undoes what was begun. Where that fails, the connection is closed, which undoes it too.
@@ -228,6 +240,13 @@ impl Connection {
         }
     }
 
+    /// For tests: a column of texts, as this transaction sees it.
+    #[cfg(test)]
+    pub(super) async fn texts(&self, sql: &str) -> Vec<String> {
+        let rows = self.client().unwrap().query(sql, &[]).await.unwrap();
+        rows.iter().map(|row| row.get(0)).collect()
+    }
+
     async fn query<const N: usize>(&self, sql: &'static str, values: [Bound<'_>; N]) -> Result<Vec<Row>, Fault> {
         let client = self.client()?;
         #[cfg(test)]
@@ -235,6 +254,48 @@ impl Connection {
         let statement = client.prepare_cached(sql).await?;
         let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
         Ok(client.query(&statement, &values).await?)
+    }
+
+    /// Carries out one statement as a transaction of its own, in one round trip: the commit is sent behind it before it is
+    /// answered. A connection that breaks meanwhile leaves open whether it was done.
+    pub(super) async fn at_once<T, const N: usize>(
+        &self,
+        sql: &'static str,
+        values: [Bound<'_>; N],
+        mut read: impl FnMut(&mut Columns<'_>) -> Result<T, Fault>,
+    ) -> Result<Vec<T>, Undone> {
+        let rows = self.sent_at_once(sql, values).await?;
+        // What cannot be read was written all the same.
+        let read = rows.iter().map(|row| read(&mut Columns::of(row))).collect::<Result<_, Fault>>();
+        read.map_err(|fault| Undone::Unknown(fault.reason()))
+    }
+
+    async fn sent_at_once<const N: usize>(
+        &self,
+        sql: &'static str,
+        values: [Bound<'_>; N],
+    ) -> Result<Vec<Row>, Undone> {
+        let client = self.client().map_err(Undone::Certainly)?;
+        #[cfg(test)]
+        super::plans::note(sql);
+        let statement = client.prepare_cached(sql).await.map_err(|error| Undone::Certainly(error.into()))?;
+        let values: Vec<&(dyn ToSql + Sync)> = values.iter().map(|value| value as _).collect();
+        self.open.store(true, Ordering::SeqCst);
+        // Each is sent when it is first polled, which is in this order.
+        let (begun, rows, committed) =
+            join3(client.batch_execute("BEGIN"), client.query(&statement, &values), client.batch_execute(COMMIT)).await;
+        let rows = match begun.and(rows) {
+            Ok(rows) => rows,
+            // Refused by the server, and with it the commit.
+            Err(error) if error.code().is_some() => return Err(Undone::Certainly(error.into())),
+            Err(error) => return Err(Undone::Unknown(Fault::from(error).reason())),
+        };
+        match committed.map_err(Fault::from) {
+            Ok(()) => self.open.store(false, Ordering::SeqCst),
+            Err(fault) if fault.refused_to_commit() => return Err(Undone::Certainly(fault)),
+            Err(fault) => return Err(Undone::Unknown(format!("COMMIT: {}", fault.reason()))),
+        }
+        Ok(rows)
     }
 
     /// The first row of a query, if there is one.

@@ -21,6 +21,11 @@ impl TestDatabase<'_> {
         self.server.url(&self.name)
     }
 
+    /// How the superuser reaches it, for tests that make what the product never would.
+    pub fn superuser_url(&self) -> String {
+        self.server.superuser_url(&self.name)
+    }
+
     /// Its name.
     pub fn name(&self) -> &str {
         &self.name
@@ -74,9 +79,13 @@ impl TestServer {
         Ok(TestDatabase { server: self, name })
     }
 
+    fn superuser_url(&self, database: &str) -> String {
+        format!("postgres://{SUPERUSER}:{PASSWORD}@{}/{database}", self.address())
+    }
+
     /// Runs SQL in a database as superuser, and returns the rows of every statement in it as text. Blocks.
     pub fn query(&self, database: &str, sql: &str) -> Result<Vec<Vec<Option<String>>>> {
-        let url = format!("postgres://{SUPERUSER}:{PASSWORD}@{}/{database}", self.address());
+        let url = self.superuser_url(database);
         // A thread of its own, since the caller may be inside a runtime.
         thread::scope(|scope| scope.spawn(|| ask(&url, sql)).join())
             .map_err(|_| TestServerError("the question panicked".to_owned()))?

@@ -10,12 +10,15 @@ use super::{PostgresOptions, PostgresStore};
 use crate::scene::Scene;
 use crate::test_server::{TestDatabase, TestServer};
 
+mod beats;
+mod beats_differ;
 mod commits;
 mod hints;
 mod opening;
 mod races;
 mod schema;
 mod statements;
+mod wire;
 
 /// A store on a database of its own, and the clock that it reads.
 struct Fixture<'s> {

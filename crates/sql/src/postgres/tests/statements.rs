@@ -1,8 +1,11 @@
 //! How PostgreSQL carries the statements out: no call reads all runs, attempts, leases, events or log chunks there are.
 
+use std::collections::BTreeSet;
+
 use super::super::plans;
 use super::Fixture;
 use crate::scene::every_call;
+use crate::test_server::TestServer;
 
 /// Indexes that hold only what is waiting or alive: reading one from end to end is the work itself.
 const LIVE: [&str; 7] = [
@@ -59,6 +62,61 @@ async fn no_statement_scans_a_table_that_grows() {
         found.extend(problems(&plan).into_iter().map(|problem| format!("{problem}\n  in {sql}")));
     }
     assert!(found.is_empty(), "{}", found.join("\n"));
+}
+
+/// What functions of the schema do inside cannot be asked for: the server writes down how it carried it out.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn no_statement_of_a_function_scans_a_table_that_grows() {
+    if TestServer::shared_or_skip("plans of functions").is_none() {
+        return;
+    }
+    let server = TestServer::start_with(&[
+        ("session_preload_libraries", "auto_explain"),
+        ("auto_explain.log_min_duration", "0"),
+        ("auto_explain.log_nested_statements", "on"),
+        ("plan_cache_mode", "force_generic_plan"),
+        ("enable_seqscan", "off"),
+        ("enable_bitmapscan", "off"),
+    ])
+    .unwrap();
+    let fixture = Fixture::on(&server).await;
+    every_call(&fixture.scene).await;
+    fixture.store.close().await;
+    fixture.until("SELECT count(*) FROM pg_stat_activity WHERE datname = current_database()", "1").await;
+    let log = server.log();
+    let plans = nested(&log);
+    for function in ["lock_in_order", "lock_renewals", "lock_asks", "beat_together"] {
+        assert!(plans.iter().any(|(context, _)| context.contains(function)), "{function} was called");
+    }
+    let problems = |(context, plan): &(String, Vec<String>)| {
+        let found = problems(plan);
+        (!found.is_empty()).then(|| format!("{context}: {found:#?}\n{}", plan.join("\n")))
+    };
+    let found: BTreeSet<String> = plans.iter().filter_map(problems).collect();
+    assert!(found.is_empty(), "{}", found.into_iter().collect::<Vec<_>>().join("\n"));
+}
+
+/// The plans in a server's log of what functions did, each with where it was.
+fn nested(log: &str) -> Vec<(String, Vec<String>)> {
+    let mut lines = log.lines().peekable();
+    let mut plans = Vec::new();
+    while let Some(line) = lines.next() {
+        if !line.ends_with(" plan:") {
+            continue;
+        }
+        let mut plan = Vec::new();
+        while let Some(line) = lines.next_if(|line| line.starts_with('\t')) {
+            plan.push(line[1..].to_owned());
+        }
+        let mut function = None;
+        while let Some(line) = lines.next_if(|line| line.contains("CONTEXT:") || line.starts_with('\t')) {
+            function = function.or(line.split_once("function "));
+        }
+        if let Some((_, function)) = function {
+            plans.push((function.to_owned(), plan));
+        }
+    }
+    plans
 }
 
 #[test]
