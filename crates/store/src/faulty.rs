@@ -3,6 +3,7 @@
 //! Wraps any store; the faults come from a schedule that a seed or a list decides, so a failing history replays
 //! exactly. A reader that fails is always *not done*. For tests and the simulation. (Proof, *Simulation*.)
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
@@ -25,6 +26,8 @@ use crate::call::{
     DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
     NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
 };
+use crate::method;
+use crate::observe::Access;
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
@@ -109,38 +112,55 @@ pub(crate) fn split_mix(state: &mut u64) -> u64 {
     mixed ^ (mixed >> 31)
 }
 
+/// Who is told which method is called, before it is.
+type Told = Box<dyn Fn(&'static str) + Send + Sync>;
+
 /// A store whose calls fail by a schedule.
 pub struct Faulty {
     inner: Arc<dyn Store>,
     schedule: Mutex<Schedule>,
+    /// The methods that were done and whose answer was lost.
+    lost: Mutex<BTreeSet<&'static str>>,
+    told: Option<Told>,
 }
 
 impl Faulty {
     /// `inner` with faults.
     pub fn new(inner: Arc<dyn Store>, schedule: Schedule) -> Self {
-        Self { inner, schedule: Mutex::new(schedule) }
+        Self { inner, schedule: Mutex::new(schedule), lost: Mutex::default(), told: None }
+    }
+
+    /// `inner` without faults of ours; `told` hears which method is called, before it is, and may see to other faults.
+    pub fn telling(inner: Arc<dyn Store>, told: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
+        Self { told: Some(Box::new(told)), ..Self::new(inner, Schedule::cycle([])) }
+    }
+
+    /// The methods that were done and whose answer was lost.
+    pub fn lost(&self) -> BTreeSet<&'static str> {
+        self.lost.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
     fn next(&self) -> Fault {
         self.schedule.lock().unwrap_or_else(PoisonError::into_inner).next()
     }
 
-    async fn changing<T>(&self, call: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
-        match self.next() {
-            Fault::None => call.await,
-            Fault::Before => Err(not_done()),
-            Fault::After => {
+    async fn call<T>(
+        &self,
+        method: &'static str,
+        call: impl Future<Output = Result<T, StoreError>> + Send,
+    ) -> Result<T, StoreError> {
+        if let Some(told) = &self.told {
+            told(method);
+        }
+        match (self.next(), method::access_of(method)) {
+            (Fault::None, _) => call.await,
+            (Fault::Before, _) | (_, Access::Read) => Err(not_done()),
+            (Fault::Undone, Access::Write) => Err(unknown()),
+            (Fault::After, Access::Write) => {
                 call.await?;
+                self.lost.lock().unwrap_or_else(PoisonError::into_inner).insert(method);
                 Err(unknown())
             }
-            Fault::Undone => Err(unknown()),
-        }
-    }
-
-    async fn reading<T>(&self, call: impl Future<Output = Result<T, StoreError>> + Send) -> Result<T, StoreError> {
-        match self.next() {
-            Fault::None => call.await,
-            Fault::Before | Fault::After | Fault::Undone => Err(not_done()),
         }
     }
 }
@@ -162,155 +182,155 @@ impl std::fmt::Debug for Faulty {
 #[async_trait]
 impl Store for Faulty {
     async fn now(&self) -> Result<Now, StoreError> {
-        self.reading(self.inner.now()).await
+        self.call("now", self.inner.now()).await
     }
 
     async fn check(&self) -> Result<(), StoreError> {
-        self.changing(self.inner.check()).await
+        self.call("check", self.inner.check()).await
     }
 
     async fn installation(&self) -> Result<Option<Installation>, StoreError> {
-        self.reading(self.inner.installation()).await
+        self.call("installation", self.inner.installation()).await
     }
 
     async fn create_installation(&self, installation: Installation, first: NewApiToken) -> Stored<(), Unmet> {
-        self.changing(self.inner.create_installation(installation, first)).await
+        self.call("create_installation", self.inner.create_installation(installation, first)).await
     }
 
     async fn find_api_token(&self, digest: Digest) -> Result<Option<ApiTokenView>, StoreError> {
-        self.reading(self.inner.find_api_token(digest)).await
+        self.call("find_api_token", self.inner.find_api_token(digest)).await
     }
 
     async fn create_enrollment(&self, actor: Actor, enrollment: NewEnrollment) -> Stored<(), Unmet> {
-        self.changing(self.inner.create_enrollment(actor, enrollment)).await
+        self.call("create_enrollment", self.inner.create_enrollment(actor, enrollment)).await
     }
 
     async fn find_enrollment(&self, token: Digest) -> Result<Option<EnrollmentView>, StoreError> {
-        self.reading(self.inner.find_enrollment(token)).await
+        self.call("find_enrollment", self.inner.find_enrollment(token)).await
     }
 
     async fn enroll(&self, call: Enroll) -> Stored<Enrolled, Refusal> {
-        self.changing(self.inner.enroll(call)).await
+        self.call("enroll", self.inner.enroll(call)).await
     }
 
     async fn register_session(&self, call: RegisterSession) -> Stored<SessionProjection, Refusal> {
-        self.changing(self.inner.register_session(call)).await
+        self.call("register_session", self.inner.register_session(call)).await
     }
 
     async fn heartbeat(&self, call: Heartbeat) -> Stored<Beaten, Refusal> {
-        self.changing(self.inner.heartbeat(call)).await
+        self.call("heartbeat", self.inner.heartbeat(call)).await
     }
 
     async fn drain_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
-        self.changing(self.inner.drain_session(call)).await
+        self.call("drain_session", self.inner.drain_session(call)).await
     }
 
     async fn offline_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
-        self.changing(self.inner.offline_session(call)).await
+        self.call("offline_session", self.inner.offline_session(call)).await
     }
 
     async fn drain_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet> {
-        self.changing(self.inner.drain_worker(call)).await
+        self.call("drain_worker", self.inner.drain_worker(call)).await
     }
 
     async fn resume_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet> {
-        self.changing(self.inner.resume_worker(call)).await
+        self.call("resume_worker", self.inner.resume_worker(call)).await
     }
 
     async fn grant_takeover(&self, call: GrantTakeover) -> Stored<WorkerView, Unmet> {
-        self.changing(self.inner.grant_takeover(call)).await
+        self.call("grant_takeover", self.inner.grant_takeover(call)).await
     }
 
     async fn delete_worker(&self, call: DeleteWorker) -> Stored<Deletion, Unmet> {
-        self.changing(self.inner.delete_worker(call)).await
+        self.call("delete_worker", self.inner.delete_worker(call)).await
     }
 
     async fn create_project(&self, call: CreateProject) -> Stored<ProjectView, Unmet> {
-        self.changing(self.inner.create_project(call)).await
+        self.call("create_project", self.inner.create_project(call)).await
     }
 
     async fn set_project(&self, call: SetProject) -> Stored<ProjectView, Unmet> {
-        self.changing(self.inner.set_project(call)).await
+        self.call("set_project", self.inner.set_project(call)).await
     }
 
     async fn delete_project(&self, call: DeleteProject) -> Stored<(), Unmet> {
-        self.changing(self.inner.delete_project(call)).await
+        self.call("delete_project", self.inner.delete_project(call)).await
     }
 
     async fn project(&self, name: &ProjectName) -> Result<Option<ProjectView>, StoreError> {
-        self.reading(self.inner.project(name)).await
+        self.call("project", self.inner.project(name)).await
     }
 
     async fn projects(&self, after: Option<ProjectName>, limit: usize) -> Result<Vec<ProjectView>, StoreError> {
-        self.reading(self.inner.projects(after, limit)).await
+        self.call("projects", self.inner.projects(after, limit)).await
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
-        self.changing(self.inner.admit_run(call)).await
+        self.call("admit_run", self.inner.admit_run(call)).await
     }
 
     async fn recover_asks(&self, session: SessionFence, asks: Vec<Ask>) -> Stored<PullState, Refusal> {
-        self.changing(self.inner.recover_asks(session, asks)).await
+        self.call("recover_asks", self.inner.recover_asks(session, asks)).await
     }
 
     async fn lanes(&self, after: Option<LaneKey>, lanes: usize, heads: usize) -> Result<Vec<Lane>, StoreError> {
-        self.reading(self.inner.lanes(after, lanes, heads)).await
+        self.call("lanes", self.inner.lanes(after, lanes, heads)).await
     }
 
     async fn heads(&self, of: Vec<LaneAfter>, limit: usize) -> Result<Vec<Vec<Candidate>>, StoreError> {
-        self.reading(self.inner.heads(of, limit)).await
+        self.call("heads", self.inner.heads(of, limit)).await
     }
 
     async fn claim(&self, call: Claim) -> Stored<Grant, ClaimRefused> {
-        self.changing(self.inner.claim(call)).await
+        self.call("claim", self.inner.claim(call)).await
     }
 
     async fn release(&self, call: Release) -> Stored<(), Refusal> {
-        self.changing(self.inner.release(call)).await
+        self.call("release", self.inner.release(call)).await
     }
 
     async fn acknowledge_starting(&self, call: AttemptStep) -> Stored<Starting, Refusal> {
-        self.changing(self.inner.acknowledge_starting(call)).await
+        self.call("acknowledge_starting", self.inner.acknowledge_starting(call)).await
     }
 
     async fn acknowledge_running(&self, call: AcknowledgeRunning) -> Stored<LeaseProjection, Refusal> {
-        self.changing(self.inner.acknowledge_running(call)).await
+        self.call("acknowledge_running", self.inner.acknowledge_running(call)).await
     }
 
     async fn end(&self, call: EndCall) -> Stored<Ended, Refusal> {
-        self.changing(self.inner.end(call)).await
+        self.call("end", self.inner.end(call)).await
     }
 
     async fn append_log(&self, call: AppendLog) -> Stored<u64, Refusal> {
-        self.changing(self.inner.append_log(call)).await
+        self.call("append_log", self.inner.append_log(call)).await
     }
 
     async fn read_log(&self, attempt: AttemptId, offset: u64, limit: usize) -> Result<Option<LogPage>, StoreError> {
-        self.reading(self.inner.read_log(attempt, offset, limit)).await
+        self.call("read_log", self.inner.read_log(attempt, offset, limit)).await
     }
 
     async fn cancel_run(&self, call: CancelRun) -> Stored<(Cancel, RunView), Unmet> {
-        self.changing(self.inner.cancel_run(call)).await
+        self.call("cancel_run", self.inner.cancel_run(call)).await
     }
 
     async fn resolve_run(&self, call: ResolveRun) -> Stored<(Resolve, RunView), Unmet> {
-        self.changing(self.inner.resolve_run(call)).await
+        self.call("resolve_run", self.inner.resolve_run(call)).await
     }
 
     async fn run(&self, run: RunId) -> Result<Option<RunView>, StoreError> {
-        self.reading(self.inner.run(run)).await
+        self.call("run", self.inner.run(run)).await
     }
 
     async fn runs_by_prefix(&self, prefix: &str) -> Result<Vec<RunId>, StoreError> {
-        self.reading(self.inner.runs_by_prefix(prefix)).await
+        self.call("runs_by_prefix", self.inner.runs_by_prefix(prefix)).await
     }
 
     async fn runs(&self, filter: RunFilter, limit: usize) -> Result<Vec<RunSummary>, StoreError> {
-        self.reading(self.inner.runs(filter, limit)).await
+        self.call("runs", self.inner.runs(filter, limit)).await
     }
 
     async fn events(&self, page: EventsAfter, limit: usize) -> Result<Vec<Event>, StoreError> {
-        self.reading(self.inner.events(page, limit)).await
+        self.call("events", self.inner.events(page, limit)).await
     }
 
     async fn run_facts(
@@ -319,35 +339,35 @@ impl Store for Faulty {
         after: Option<WorkerId>,
         limit: usize,
     ) -> Result<Option<RunFacts>, StoreError> {
-        self.reading(self.inner.run_facts(run, after, limit)).await
+        self.call("run_facts", self.inner.run_facts(run, after, limit)).await
     }
 
     async fn worker(&self, worker: &WorkerId) -> Result<Option<WorkerView>, StoreError> {
-        self.reading(self.inner.worker(worker)).await
+        self.call("worker", self.inner.worker(worker)).await
     }
 
     async fn workers(&self, after: Option<WorkerId>, limit: usize) -> Result<Vec<WorkerView>, StoreError> {
-        self.reading(self.inner.workers(after, limit)).await
+        self.call("workers", self.inner.workers(after, limit)).await
     }
 
     async fn statistics(&self) -> Result<Statistics, StoreError> {
-        self.reading(self.inner.statistics()).await
+        self.call("statistics", self.inner.statistics()).await
     }
 
     async fn audit(&self, page: AuditPage, limit: usize) -> Result<Vec<AuditEntry>, StoreError> {
-        self.reading(self.inner.audit(page, limit)).await
+        self.call("audit", self.inner.audit(page, limit)).await
     }
 
     async fn expire_leases(&self, limit: usize) -> Result<Scanned, StoreError> {
-        self.changing(self.inner.expire_leases(limit)).await
+        self.call("expire_leases", self.inner.expire_leases(limit)).await
     }
 
     async fn begin_retries(&self, ids: Vec<AttemptId>) -> Result<Scanned, StoreError> {
-        self.changing(self.inner.begin_retries(ids)).await
+        self.call("begin_retries", self.inner.begin_retries(ids)).await
     }
 
     async fn stop_overdue(&self, limit: usize) -> Result<Scanned, StoreError> {
-        self.changing(self.inner.stop_overdue(limit)).await
+        self.call("stop_overdue", self.inner.stop_overdue(limit)).await
     }
 }
 

@@ -9,6 +9,7 @@ pub mod call;
 pub mod contract;
 pub mod faulty;
 pub mod hint;
+pub mod method;
 pub mod model;
 pub mod observe;
 pub mod outcome;

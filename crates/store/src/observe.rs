@@ -192,7 +192,7 @@ impl Called {
 }
 
 /// Whether a call may write.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Access {
     /// It only reads.
     Read,

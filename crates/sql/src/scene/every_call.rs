@@ -1,18 +1,25 @@
 //! Every method of the port once, with its usual turns: what each adapter's tests of its statements and facts look at.
 
+use std::collections::BTreeSet;
+
 use leasehold_core::actor::Actor;
 use leasehold_core::canonical::Value;
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::counter::SessionVersion;
+use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::id::{ProjectName, WorkerId};
 use leasehold_core::resolve::Verb;
+use leasehold_core::role::Role;
 use leasehold_core::run::RunState;
 use leasehold_core::session::Said;
 use leasehold_core::time::{Clock as _, Millis};
 use leasehold_store::call::{
     AcknowledgeRunning, AppendLog, AuditPage, CancelRun, CreateProject, DeleteProject, DeleteWorker, DrainWorker,
-    EventsAfter, GrantTakeover, Heartbeat, LaneAfter, Release, Renewal, ResolveRun, RunFilter, SessionStep, SetProject,
+    EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken, Release, Renewal, ResolveRun,
+    RunFilter, SessionStep, SetProject,
 };
+use leasehold_store::method::METHODS;
+use leasehold_store::observe::Access;
 use leasehold_store::port::Store;
 
 use super::{Scene, exited, revision, running, step};
@@ -119,7 +126,38 @@ pub(crate) async fn every_call<S: Store>(scene: &Scene<S>) {
     store.installation().await.unwrap();
     store.find_enrollment(end.body).await.unwrap();
     store.find_api_token(end.body).await.unwrap();
+    assert!(store.run(lost).await.unwrap().is_some());
     deletes(store, session.worker).await;
+    installs(scene).await;
+}
+
+/// Whether all of it was told as what the port says it is; what asks for no transaction is not told by every store.
+pub(crate) fn told_of_every_method(calls: &BTreeSet<(&'static str, Access)>) {
+    let methods = METHODS.iter().copied().filter(|(method, _)| !["now", "warning"].contains(method));
+    let calls: BTreeSet<_> = calls.iter().copied().filter(|(method, _)| *method != "now").collect();
+    assert_eq!(calls, methods.collect());
+}
+
+async fn installs<S: Store>(scene: &Scene<S>) {
+    let created_at = scene.store.now().await.unwrap().utc;
+    let sealed = || b"sealed".to_vec();
+    let installation = Installation {
+        trust_domain: "home.example".parse().unwrap(),
+        ca_certificate: sealed(),
+        ca_key: sealed(),
+        ticket_key: sealed(),
+        created_at,
+    };
+    let first = NewApiToken {
+        id: scene.token_id(),
+        name: "first".to_owned(),
+        role: Role::Admin,
+        digest: Digest::of(Domain::ApiToken, b"secret"),
+        created_at,
+        expires_at: None,
+    };
+    scene.store.create_installation(installation, first).await.unwrap().into_result().unwrap();
+    scene.store.check().await.unwrap();
 }
 
 /// Projects, the places of limits, and lanes read on.
@@ -147,6 +185,7 @@ async fn limits<S: Store>(scene: &Scene<S>) {
 }
 
 async fn deletes(store: &impl Store, worker: WorkerId) {
+    assert!(store.worker(&worker).await.unwrap().is_some());
     for destroyed in [false, true] {
         let (actor, worker) = (Actor::System, worker.clone());
         store.delete_worker(DeleteWorker { actor, worker, destroyed, limit: 64, why: None }).await.unwrap();

@@ -12,7 +12,7 @@ use leasehold_core::claim::Ask;
 use leasehold_core::counter::CallbackSequence;
 use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::end::{EndCall, Ending};
-use leasehold_core::id::{AttemptId, EnrollmentId, OfferId, ProjectName, RunId, SessionId};
+use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, OfferId, ProjectName, RunId, SessionId};
 use leasehold_core::lease::LeaseFence;
 use leasehold_core::registration::{Cadence, Registration};
 use leasehold_core::revision::Revision;
@@ -26,7 +26,7 @@ use leasehold_store::view::Grant;
 
 mod every_call;
 
-pub(crate) use every_call::every_call;
+pub(crate) use every_call::{every_call, told_of_every_method};
 
 /// A store, the clock that it reads, and everything that is done to it.
 pub(crate) struct Scene<S> {
@@ -139,6 +139,10 @@ impl<S: Store> Scene<S> {
     pub(crate) async fn claim(&self, session: &SessionFence, run: RunId) -> Grant {
         let call = Claim { session: session.clone(), ask: self.ask(), run, score: 0 };
         self.store.claim(call).await.unwrap().into_result().unwrap()
+    }
+
+    pub(crate) fn token_id(&self) -> ApiTokenId {
+        ApiTokenId::new(self.clock.utc(), &self.numbers)
     }
 
     pub(crate) fn attempt_id(&self) -> AttemptId {

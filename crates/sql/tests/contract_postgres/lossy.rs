@@ -1,8 +1,11 @@
 //! A wire to the server that breaks: before a transaction begins, or when it is committed and before anybody hears of it.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 
+use leasehold_store::method;
+use leasehold_store::observe::Access;
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::net::{TcpListener, TcpStream};
@@ -17,7 +20,51 @@ pub(crate) enum Breaks {
     BeforeTheAnswer,
 }
 
-/// A wire that breaks at every `every`-th transaction that it carries.
+/// When a connection breaks.
+#[derive(Debug, Clone)]
+pub(crate) enum When {
+    /// At every third transaction.
+    EveryThird,
+    /// At the first transaction of every other call of each changing method: a caller that repeats it is answered.
+    Called(Arc<Calls>),
+}
+
+/// What is being called, by the word of the caller.
+#[derive(Debug, Default)]
+pub(crate) struct Calls(Mutex<Called>);
+
+#[derive(Debug, Default)]
+struct Called {
+    times: BTreeMap<&'static str, u32>,
+    /// Whose next transaction is to break.
+    next: Option<&'static str>,
+    broke: BTreeSet<&'static str>,
+}
+
+impl Calls {
+    /// A method is about to be called.
+    pub(crate) fn called(&self, method: &'static str) {
+        let mut calls = self.0.lock().unwrap();
+        let times = calls.times.entry(method).or_default();
+        *times += 1;
+        let odd = !times.is_multiple_of(2);
+        calls.next = (odd && method::access_of(method) == Access::Write).then_some(method);
+    }
+
+    /// The methods in whose transactions it broke.
+    pub(crate) fn broke(&self) -> BTreeSet<&'static str> {
+        self.0.lock().unwrap().broke.clone()
+    }
+
+    fn breaks(&self) -> bool {
+        let mut calls = self.0.lock().unwrap();
+        let next = calls.next.take();
+        calls.broke.extend(next);
+        next.is_some()
+    }
+}
+
+/// A wire that breaks at some of the transactions that it carries.
 pub(crate) struct Lossy {
     pub(crate) address: String,
     /// How often it broke.
@@ -25,14 +72,14 @@ pub(crate) struct Lossy {
 }
 
 impl Lossy {
-    pub(crate) async fn to(server: &str, breaks: Breaks, every: u32) -> Self {
+    pub(crate) async fn to(server: &str, breaks: Breaks, when: When) -> Self {
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
         let address = listener.local_addr().unwrap().to_string();
         let (broken, passed) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
         let (server, count) = (server.to_owned(), broken.clone());
         tokio::spawn(async move {
             while let Ok((client, _)) = listener.accept().await {
-                let wire = Wire { breaks, every, passed: passed.clone(), broken: count.clone() };
+                let wire = Wire { breaks, when: when.clone(), passed: passed.clone(), broken: count.clone() };
                 if let Ok(server) = TcpStream::connect(&server).await {
                     tokio::spawn(wire.carry(client, server));
                 }
@@ -48,7 +95,7 @@ impl Lossy {
 
 struct Wire {
     breaks: Breaks,
-    every: u32,
+    when: When,
     passed: Arc<AtomicU32>,
     broken: Arc<AtomicU32>,
 }
@@ -83,7 +130,11 @@ impl Wire {
             let word = if self.breaks == Breaks::BeforeTheTransaction { begin } else { commit };
             let there = !first && message[0] == b'Q' && message.ends_with(word);
             first = false;
-            let breaks = there && (self.passed.fetch_add(1, Ordering::SeqCst) + 1).is_multiple_of(self.every);
+            let breaks = there
+                && match &self.when {
+                    When::EveryThird => (self.passed.fetch_add(1, Ordering::SeqCst) + 1).is_multiple_of(3),
+                    When::Called(calls) => calls.breaks(),
+                };
             if breaks {
                 self.broken.fetch_add(1, Ordering::SeqCst);
                 match self.breaks {

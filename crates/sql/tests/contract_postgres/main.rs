@@ -9,11 +9,12 @@ use async_trait::async_trait;
 use leasehold_sql::postgres::{PostgresOptions, PostgresStore};
 use leasehold_sql::test_server::{TestDatabase, TestServer};
 use leasehold_store::contract::{Harness, TestClock};
+use leasehold_store::faulty::Faulty;
 use leasehold_store::port::Store;
 
 mod lossy;
 
-use lossy::{Breaks, Lossy};
+use lossy::{Breaks, Calls, Lossy, When};
 
 struct PostgresHarness {
     database: &'static TestDatabase<'static>,
@@ -85,15 +86,15 @@ leasehold_store::contract_suite!(match PostgresHarness::new().await {
     None => return,
 });
 
-/// A store behind a wire that breaks at every third transaction.
-async fn behind_a_lossy_wire(breaks: Breaks) -> Option<(PostgresHarness, Lossy)> {
+/// A store behind a wire that breaks.
+async fn behind_a_lossy_wire(breaks: Breaks, when: When) -> Option<(PostgresHarness, Lossy)> {
     let wire = std::cell::Cell::new(None);
     let way = |url: String| {
         let wire = &wire;
         async move {
             let (user, rest) = url.split_once('@').unwrap();
             let (server, database) = rest.split_once('/').unwrap();
-            let lossy = Lossy::to(server, breaks, 3).await;
+            let lossy = Lossy::to(server, breaks, when).await;
             // What is in between reads the messages, which would be encrypted as soon as the server could.
             let url = format!("{user}@{}/{database}?sslmode=disable", lossy.address);
             wire.set(Some(lossy));
@@ -104,17 +105,45 @@ async fn behind_a_lossy_wire(breaks: Breaks) -> Option<(PostgresHarness, Lossy)>
     Some((harness, wire.take()?))
 }
 
+/// A harness whose store says what it is asked before it asks.
+struct Telling {
+    harness: PostgresHarness,
+    store: Arc<Faulty>,
+}
+
+#[async_trait]
+impl Harness for Telling {
+    fn store(&self) -> Arc<dyn Store> {
+        self.store.clone()
+    }
+
+    fn clock(&self) -> &TestClock {
+        self.harness.clock()
+    }
+
+    async fn dump(&self) -> String {
+        self.harness.dump().await
+    }
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn a_commit_whose_answer_was_lost_on_the_wire_is_found_by_its_replay() {
+async fn a_commit_of_any_method_whose_answer_was_lost_on_the_wire_is_found_by_its_replay() {
     let Some(harness) = PostgresHarness::new().await else { return };
-    let Some((twin, wire)) = behind_a_lossy_wire(Breaks::BeforeTheAnswer).await else { return };
-    leasehold_store::contract::replay::every_lost_answer_is_found_again(&harness, &twin).await;
-    assert!(wire.broke() > 10, "the wire broke {} times", wire.broke());
+    let calls = Arc::new(Calls::default());
+    let when = When::Called(calls.clone());
+    let Some((twin, wire)) = behind_a_lossy_wire(Breaks::BeforeTheAnswer, when).await else { return };
+    let told = calls.clone();
+    let store = Arc::new(Faulty::telling(twin.store(), move |method| told.called(method)));
+    let twin = Telling { harness: twin, store };
+    leasehold_store::contract::replay::every_answer_may_be_lost_twice(&harness, &twin).await;
+    assert_eq!(calls.broke(), leasehold_store::method::changing().collect(), "no changing method is left out");
+    assert!(wire.broke() > 50, "the wire broke {} times", wire.broke());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_connection_that_breaks_before_the_commit_is_nobodys_business() {
-    let Some((harness, wire)) = behind_a_lossy_wire(Breaks::BeforeTheTransaction).await else { return };
+    let breaks = Breaks::BeforeTheTransaction;
+    let Some((harness, wire)) = behind_a_lossy_wire(breaks, When::EveryThird).await else { return };
     leasehold_store::contract::heartbeat::there_is_a_verdict_per_lease_in_order(&harness).await;
     assert!(wire.broke() > 3, "the wire broke {} times", wire.broke());
 }

@@ -3,6 +3,7 @@
 //! One history that uses every changing method is written twice: to a store without faults, and to its twin through
 //! [`Faulty`], by a caller that repeats each call as it was until it is answered. Answers and rows must be the same.
 
+use std::collections::BTreeSet;
 use std::fmt::Debug;
 use std::sync::Arc;
 
@@ -11,6 +12,7 @@ use leasehold_core::canonical::Value;
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::end::{Ended, Ending};
+use leasehold_core::fault::{self as worker, FaultKind};
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::resolve::Verb;
 use leasehold_core::role::Role;
@@ -22,10 +24,11 @@ use super::fixture::{
     Machine, Taken, World, admin, exited, plain, retried_when_lost, revision_with, seconds, stopped, taken, tickets,
 };
 use crate::call::{
-    AcknowledgeRunning, AppendLog, CreateProject, DeleteProject, DeleteWorker, DrainWorker, GrantTakeover,
+    AcknowledgeRunning, AppendLog, CreateProject, DeleteProject, DeleteWorker, DrainWorker, GrantTakeover, Heartbeat,
     Installation, NewApiToken, Release, SessionStep, SetProject,
 };
 use crate::faulty::{Fault, Faulty, Schedule};
+use crate::method;
 use crate::outcome::{Outcome, StoreError, Stored};
 use crate::port::Store;
 use crate::view::{Beaten, Scanned};
@@ -139,8 +142,9 @@ impl Caller<'_, '_> {
         self.done("append_log", || store.append_log(call.clone())).await;
     }
 
-    async fn beat(&mut self, session: &SessionFence, leases: &[&Taken]) {
-        let (store, call) = (self.store.clone(), self.world.beat_call(session, leases).await);
+    async fn beat(&mut self, session: &SessionFence, leases: &[&Taken], faults: Option<Vec<worker::Fault>>) {
+        let store = self.store.clone();
+        let call = Heartbeat { faults, ..self.world.beat_call(session, leases).await };
         self.versioned("heartbeat", || store.heartbeat(call.clone()), |beaten: Beaten| beaten.session).await;
     }
 
@@ -150,13 +154,16 @@ impl Caller<'_, '_> {
 
     /// A scan is repeated until it finds nothing: what it did is seen in the rows, not in its answer.
     async fn scan<F: Future<Output = Result<Scanned, StoreError>>>(&self, scan: impl Fn() -> F) {
+        let before = self.world.dump().await;
         while !answered(&scan).await.runs.is_empty() {}
+        assert_ne!(self.world.dump().await, before, "a scan that finds nothing loses nothing");
     }
 
     /// One history with every changing method in it.
     async fn history(&mut self) {
         let store = self.store.clone();
         let world = self.world;
+        answered(|| store.check()).await;
         self.installs().await;
 
         let name = || "lab".parse().unwrap();
@@ -183,7 +190,14 @@ impl Caller<'_, '_> {
         let logged = self.running(&first, plain()).await;
         self.log(&logged, 0, b"one ").await;
         self.log(&logged, 4, b"two").await;
-        self.beat(&first, &[&logged]).await;
+        self.beat(&first, &[&logged], None).await;
+        let low = worker::Fault {
+            kind: FaultKind::DiskLow,
+            attempt: None,
+            detail: "12 MiB left".to_owned(),
+            since: world.clock().utc(),
+        };
+        self.beat(&first, &[&logged], Some(vec![low])).await;
 
         let session = self.session(&machine, "boot-a", Some(&first)).await;
         let asks = vec![leasehold_core::claim::Ask { offer: logged.step.lease.offer, token: logged.step.lease.token }];
@@ -252,32 +266,47 @@ impl Caller<'_, '_> {
     }
 }
 
-/// The rows and answers of the history, written through a store with these faults.
-async fn written(harness: &dyn Harness, schedule: Schedule) -> (Vec<String>, String) {
-    let world = World::new(harness);
-    let store = Arc::new(Faulty::new(harness.store(), schedule));
-    let mut caller = Caller { world: &world, store, answers: Vec::new() };
-    Box::pin(caller.history()).await;
-    (caller.answers, world.dump().await)
+/// What became of the history.
+struct Written {
+    answers: Vec<String>,
+    rows: String,
+    /// The methods whose answer was lost once they were done.
+    lost: BTreeSet<&'static str>,
 }
 
-async fn agrees(harness: &dyn Harness, twin: &dyn Harness, schedule: Schedule, why: &str) {
+/// The history, written through a store with these faults.
+async fn written(harness: &dyn Harness, schedule: Schedule) -> Written {
+    let world = World::new(harness);
+    let store = Arc::new(Faulty::new(harness.store(), schedule));
+    let mut caller = Caller { world: &world, store: store.clone(), answers: Vec::new() };
+    Box::pin(caller.history()).await;
+    Written { answers: caller.answers, rows: world.dump().await, lost: store.lost() }
+}
+
+/// Answers the methods whose answer was lost once they were done.
+async fn agrees(harness: &dyn Harness, twin: &dyn Harness, schedule: Schedule, why: &str) -> BTreeSet<&'static str> {
     let expected = written(harness, Schedule::cycle([])).await;
     let found = written(twin, schedule).await;
-    assert_eq!(expected.0, found.0, "{why}");
-    assert_eq!(expected.1, found.1, "{why}");
+    assert_eq!(expected.answers, found.answers, "{why}");
+    assert_eq!(expected.rows, found.rows, "{why}");
+    found.lost
+}
+
+/// A method that changes something and is not in the history would be promised what nobody has tried.
+fn are_all(lost: &BTreeSet<&'static str>) {
+    assert_eq!(*lost, method::changing().collect(), "the history has every changing method in it");
 }
 
 /// Every call fails in every way, and is then answered.
 pub async fn every_lost_answer_is_found_again(harness: &dyn Harness, twin: &dyn Harness) {
     let faults = [Fault::Before, Fault::Undone, Fault::After, Fault::None];
-    agrees(harness, twin, Schedule::cycle(faults), "each call fails in every way").await;
+    are_all(&agrees(harness, twin, Schedule::cycle(faults), "each call fails in every way").await);
 }
 
 /// Every answer is lost twice.
 pub async fn every_answer_may_be_lost_twice(harness: &dyn Harness, twin: &dyn Harness) {
     let faults = [Fault::After, Fault::After, Fault::None];
-    agrees(harness, twin, Schedule::cycle(faults), "each answer is lost twice").await;
+    are_all(&agrees(harness, twin, Schedule::cycle(faults), "each answer is lost twice").await);
 }
 
 /// Faults by chance, from a seed that is printed.

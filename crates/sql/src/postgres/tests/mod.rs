@@ -14,6 +14,7 @@ mod beats;
 mod beats_differ;
 mod commits;
 mod hints;
+mod observed;
 mod opening;
 mod races;
 mod schema;
