@@ -27,6 +27,7 @@ pub struct Cluster {
     api_port: Port,
     ingress_port: Port,
     logs_everything: bool,
+    program: PathBuf,
     control_flags: Vec<String>,
     control_variables: Vec<(String, String)>,
     directory: TempDir,
@@ -177,10 +178,16 @@ impl Cluster {
             api_port,
             ingress_port,
             logs_everything: false,
+            program: binaries::leasehold().to_owned(),
             control_flags: Vec::new(),
             control_variables: Vec::new(),
             directory,
         })
+    }
+
+    /// The control plane's next start, and every command line from now on, is of this file.
+    pub fn control_program(&mut self, program: &Path) {
+        program.clone_into(&mut self.program);
     }
 
     /// Every start of the control plane from now on has these flags of `serve`, too.
@@ -257,7 +264,7 @@ impl Cluster {
 
     /// `leasehold` in the cluster's directory, with nothing inherited that could point it elsewhere.
     pub fn leasehold(&self) -> Command {
-        let mut command = Command::new(binaries::leasehold());
+        let mut command = Command::new(&self.program);
         command.current_dir(self.directory());
         for variable in ["LEASEHOLD_ADDR", "LEASEHOLD_TOKEN", "LEASEHOLD_PROJECT", "LEASEHOLD_CACERT"] {
             command.env_remove(variable);
@@ -466,6 +473,11 @@ impl Cluster {
     /// Takes workers back.
     pub fn take_back(&mut self, workers: Vec<Worker>) {
         self.workers.extend(workers);
+    }
+
+    /// How many workers there are.
+    pub fn workers(&self) -> usize {
+        self.workers.len()
     }
 
     /// A worker.

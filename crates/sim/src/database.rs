@@ -8,6 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
+use leasehold_sql::test_server::TestServer;
 
 use crate::process;
 
@@ -39,7 +40,8 @@ fn tells(line: &str) -> bool {
         && line.split('"').nth(1).is_some_and(|table| TELLING.iter().any(|word| table.contains(word)))
 }
 
-/// What may never be in a database, whatever happened: each query finds the rows that contradict each other.
+/// What may never be in a database, whatever happened: each query finds the rows that contradict each other. Both databases
+/// are asked the same, but for how an id becomes text.
 const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "a live attempt without its active lease",
@@ -54,13 +56,13 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "a lease that is not what its attempt says",
         "SELECT hex(a.id), a.lease_generation, max(l.generation) FROM attempt a LEFT JOIN lease l ON l.attempt = a.id \
-         GROUP BY a.id HAVING a.lease_generation IS NOT max(l.generation)",
+         GROUP BY a.id HAVING a.lease_generation IS DISTINCT FROM max(l.generation)",
     ),
     (
         "a lease of another worker's session, or of another run",
         "SELECT hex(l.attempt) FROM lease l JOIN session s ON s.id = l.session JOIN attempt a ON a.id = l.attempt \
          WHERE s.worker <> l.worker OR s.generation <> l.session_generation OR a.run <> l.run \
-         OR (l.state = 'active' AND a.worker IS NOT l.worker)",
+         OR (l.state = 'active' AND a.worker IS DISTINCT FROM l.worker)",
     ),
     (
         "a run whose state is not its latest attempt's",
@@ -76,7 +78,7 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "a fence number that is not the run's highest claim",
         "SELECT hex(r.id), r.fence, max(l.fence) FROM run r LEFT JOIN lease l ON l.run = r.id GROUP BY r.id \
-         HAVING r.fence IS NOT max(l.fence)",
+         HAVING r.fence IS DISTINCT FROM max(l.fence)",
     ),
     (
         "a gap in a run's events",
@@ -85,13 +87,18 @@ const CONTRADICTIONS: &[(&str, &str)] = &[
     (
         "a gap in a log, or more of it than its end pinned",
         "SELECT hex(c.attempt), sum(c.length), max(c.log_offset + c.length), a.log_length FROM log_chunk c \
-         JOIN attempt a ON a.id = c.attempt GROUP BY c.attempt \
+         JOIN attempt a ON a.id = c.attempt GROUP BY c.attempt, a.log_length \
          HAVING sum(c.length) <> max(c.log_offset + c.length) OR max(c.log_offset + c.length) > a.log_length",
     ),
     (
         "a worker whose current session is not its newest",
-        "SELECT w.id FROM worker w LEFT JOIN session s ON s.worker = w.id GROUP BY w.id HAVING w.generation IS NOT max(s.generation)",
+        "SELECT w.id FROM worker w LEFT JOIN session s ON s.worker = w.id GROUP BY w.id \
+         HAVING w.generation IS DISTINCT FROM max(s.generation)",
     ),
+];
+
+/// What SQLite is asked beside it; PostgreSQL lets no such row in.
+const DAMAGE: &[(&str, &str)] = &[
     ("a row that refers to nothing", "PRAGMA foreign_key_check"),
     ("damage", "SELECT integrity_check FROM pragma_integrity_check WHERE integrity_check <> 'ok'"),
 ];
@@ -115,13 +122,28 @@ pub fn contradictions(data: &Path) -> Result<Vec<String>> {
         .stderr(Stdio::piped())
         .spawn()
         .context("cannot start python3")?;
-    let queries = serde_json::to_vec(CONTRADICTIONS)?;
+    let queries = serde_json::to_vec(&[CONTRADICTIONS, DAMAGE].concat())?;
     python.stdin.take().context("python has an input")?.write_all(&queries)?;
     let output = python.wait_with_output()?;
     if !output.status.success() {
         bail!("cannot ask {}: {}", file.display(), String::from_utf8_lossy(&output.stderr));
     }
     Ok(String::from_utf8_lossy(&output.stdout).lines().map(str::to_owned).collect())
+}
+
+/// The same for a database on PostgreSQL.
+pub fn contradictions_in(server: &TestServer, database: &str) -> Result<Vec<String>> {
+    let mut told = Vec::new();
+    for (what, query) in CONTRADICTIONS {
+        let rows = server.query(database, &in_schema(&query.replace("hex(", "text(")))?;
+        told.extend(rows.iter().map(|row| format!("{what} {row:?}")));
+    }
+    Ok(told)
+}
+
+/// A question where the product keeps its tables.
+pub(crate) fn in_schema(sql: &str) -> String {
+    format!("SET search_path TO leasehold, public; {sql}")
 }
 
 /// What was added and what went between two readings; empty when nothing changed.
@@ -168,6 +190,33 @@ mod tests {
         );
         let told = contradictions(directory.path()).unwrap().join("\n");
         for what in ["without its active lease", "not what its attempt says", "refers to nothing"] {
+            assert!(told.contains(what), "{what}: {told}");
+        }
+    }
+
+    #[test]
+    fn a_contradiction_on_postgresql_is_told_too() {
+        let Some(server) = TestServer::shared_or_skip("a_contradiction_on_postgresql_is_told_too") else { return };
+        let database = server.database().unwrap();
+        for statement in [
+            include_str!("../../sql/migrations/postgres/0001_first.sql"),
+            "INSERT INTO revision VALUES (decode(repeat('00', 32), 'hex'), '')",
+            "INSERT INTO placement VALUES (decode(repeat('00', 32), 'hex'), '')",
+            "INSERT INTO run (id, project, revision, placement, lane_task, name, priority, state, version, latest, failures, \
+             machinery_failures, created_at, mutex) SELECT gen_random_uuid(), 'default', r.digest, p.digest, '', 'a', 0, \
+             'pending', 1, 1, 0, 0, 0, false FROM revision r, placement p",
+        ] {
+            database.query(statement).unwrap();
+        }
+        assert_eq!(contradictions_in(server, database.name()).unwrap(), Vec::<String>::new());
+        database
+            .query(
+                "INSERT INTO attempt (id, run, number, state, version, resolution, may_live, lease_generation) \
+                 SELECT gen_random_uuid(), id, 1, 'running', 1, 'none', false, 1 FROM run",
+            )
+            .unwrap();
+        let told = contradictions_in(server, database.name()).unwrap().join("\n");
+        for what in ["without its active lease", "not what its attempt says", "not its latest attempt's"] {
             assert!(told.contains(what), "{what}: {told}");
         }
     }

@@ -21,6 +21,7 @@ pub mod process;
 pub mod processes;
 pub mod proxy;
 pub mod replica;
+pub mod replicas;
 pub mod request;
 pub mod seed;
 pub mod service_manager;

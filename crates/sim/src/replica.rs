@@ -8,7 +8,7 @@ use rustix::process::Signal;
 use crate::cluster::Cluster;
 use crate::eventually::eventually;
 use crate::port::Port;
-use crate::process::{Running, Stream};
+use crate::process::{Ended, Running, Stream};
 use crate::request;
 
 /// One more replica. It is killed when this is dropped.
@@ -89,6 +89,16 @@ impl Replica {
     pub fn written(&self) -> String {
         let written = |process: &Running| process.written(Stream::Stdout) + &process.written(Stream::Stderr);
         self.process.as_ref().map(written).unwrap_or_default()
+    }
+
+    /// Whether it was started and still runs.
+    pub fn runs(&mut self) -> bool {
+        self.process.as_mut().is_some_and(Running::is_running)
+    }
+
+    /// How it, which has gone or was told to go, ended.
+    pub fn end(&mut self) -> Result<Ended> {
+        self.process.take().context("the replica does not run")?.wait()
     }
 
     /// Kills it as a crash would.

@@ -1,9 +1,11 @@
-//! The operator API as the chaos run asks it: over the admin socket, with patience for a control plane that is frozen or
-//! gone.
+//! The operator API as the chaos run asks it: over the admin sockets of the replicas in turn, with patience for one that is
+//! frozen or gone.
 
 use std::io::{Read as _, Write as _};
 use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -18,17 +20,34 @@ const PATIENCE: Duration = Duration::from_secs(5);
 /// An asker.
 #[derive(Debug, Clone)]
 pub(crate) struct Api {
-    socket: PathBuf,
+    sockets: Vec<PathBuf>,
+    /// Whose turn it is.
+    turn: Arc<AtomicUsize>,
 }
 
 impl Api {
-    pub(crate) fn of(data: &Path) -> Self {
-        Self { socket: data.join("admin.sock") }
+    /// An asker of the control planes with these data directories.
+    pub(crate) fn of<'a>(data: impl IntoIterator<Item = &'a Path>) -> Self {
+        let sockets = data.into_iter().map(|data| data.join("admin.sock")).collect();
+        Self { sockets, turn: Arc::default() }
+    }
+
+    /// To the replica whose turn it is, or the next one that is there.
+    fn connect(&self) -> Result<UnixStream> {
+        let turn = self.turn.fetch_add(1, Ordering::Relaxed);
+        let mut refusal = None;
+        for place in 0..self.sockets.len() {
+            match UnixStream::connect(&self.sockets[(turn + place) % self.sockets.len()]) {
+                Ok(stream) => return Ok(stream),
+                Err(error) => refusal = Some(error),
+            }
+        }
+        bail!("nobody is there: {refusal:?}")
     }
 
     /// One request; an error also where nobody answers in time.
     fn request(&self, method: &str, path: &str, key: Option<&str>, body: &[u8]) -> Result<(u16, Vec<u8>)> {
-        let mut stream = UnixStream::connect(&self.socket)?;
+        let mut stream = self.connect()?;
         stream.set_read_timeout(Some(PATIENCE))?;
         stream.set_write_timeout(Some(PATIENCE))?;
         let key = key.map(|key| format!("Idempotency-Key: {key}\r\n")).unwrap_or_default();

@@ -12,7 +12,7 @@ use std::collections::BTreeMap;
 use std::fmt;
 
 use super::fault::{Fault, worker_name};
-use super::history::{Attempt, History, Life, Run, Submitted};
+use super::history::{Attempt, History, Life, Run, Span, Submitted};
 use super::jobs::{GRACE, OnLost, Stream, output};
 use evidence::unfounded;
 pub(crate) use judged::JUDGED;
@@ -45,6 +45,8 @@ const SHIPPED: u64 = 60_000;
 const GONE: u64 = 2_000;
 
 type Lives<'a> = BTreeMap<(&'a str, u64), Life>;
+/// Run and attempt, and when its process lived.
+type Lived<'a> = (&'a str, u64, Span);
 
 /// Every violation of a history.
 pub(crate) fn violations(history: &History) -> Vec<Violation> {
@@ -68,6 +70,7 @@ pub(crate) fn violations(history: &History) -> Vec<Violation> {
         }
     }
     found.slots(&lives);
+    found.limits(&lives);
     for (run, sentence) in started_while_drained(history) {
         found.add(11, Some(&run), sentence);
     }
@@ -80,6 +83,23 @@ pub(crate) fn violations(history: &History) -> Vec<Violation> {
     }
     for left in history.left.iter().chain(&history.ends) {
         found.add(9, None, left.clone());
+    }
+    found.violations
+}
+
+/// Every violation of a history in which nothing may be lost and nobody has to say anything: each run started once and
+/// succeeded, whatever was killed meanwhile.
+pub(crate) fn violations_where_all_succeed(history: &History) -> Vec<Violation> {
+    let lives = history.lives();
+    let mut found = Found { history, violations: violations(history) };
+    for run in &history.runs {
+        if run.state != "succeeded" {
+            found.add(3, Some(&run.id), format!("it should have succeeded, and is {}", run.state));
+        }
+        let starts: usize = lives.iter().filter(|((of, _), _)| *of == run.id).map(|(_, life)| life.starts.len()).sum();
+        if starts != 1 {
+            found.add(1, Some(&run.id), format!("its program was started {starts} times, and nothing of it was lost"));
+        }
     }
     found.violations
 }
@@ -367,6 +387,27 @@ impl Found<'_> {
                     Some(run),
                     format!("attempt {number} was process {count} of {} with {slots} slots", life.worker),
                 );
+            }
+        }
+    }
+
+    /// 11: never one live process more than a task's or a project's limit. What was lost has been stopped by then.
+    fn limits(&mut self, lives: &Lives<'_>) {
+        let mut groups: BTreeMap<(String, usize), Vec<Lived<'_>>> = BTreeMap::new();
+        for ((run, number), life) in lives {
+            let Some(submitted) = self.history.submitted.get(*run) else { continue };
+            for limit in submitted.job.places.limits() {
+                groups.entry(limit).or_default().push((run, *number, life.main));
+            }
+        }
+        for ((what, limit), members) in groups {
+            for (run, number, span) in &members {
+                let beside = members.iter().filter(|(.., other)| other.from <= span.from && span.from <= other.to);
+                let count = beside.count();
+                if count > limit {
+                    let text = format!("attempt {number} was process {count} of {what}, whose limit is {limit}");
+                    self.add(11, Some(run), text);
+                }
             }
         }
     }

@@ -54,6 +54,10 @@ pub(crate) enum Fault {
     Retire(Worker),
     /// The machine is gone with everything on it, and a person says so; a new one of the same name is enrolled at the end.
     Destroy(Worker),
+    /// SIGKILL of one of several control planes, which is started again at once. Never drawn where there is one.
+    KillReplica(usize),
+    /// PostgreSQL stops as it does in an emergency, and starts again. Never drawn where there is none.
+    RestartDatabase,
 }
 
 /// What one fault at a time may hold.
@@ -112,6 +116,8 @@ impl Fault {
             Self::Drain(_) => "drain and resume worker, a person",
             Self::Retire(_) => "drain and delete worker, a person",
             Self::Destroy(_) => "destroy machine and delete worker, a person",
+            Self::KillReplica(_) => "kill replica",
+            Self::RestartDatabase => "restart PostgreSQL (immediate)",
         }
     }
 
@@ -132,7 +138,12 @@ impl Fault {
             | Self::Drain(worker)
             | Self::Retire(worker)
             | Self::Destroy(worker) => Some(worker),
-            Self::KillControl | Self::FreezeControl | Self::RestartControl | Self::ControlClock(_) => None,
+            Self::KillControl
+            | Self::FreezeControl
+            | Self::RestartControl
+            | Self::ControlClock(_)
+            | Self::KillReplica(_)
+            | Self::RestartDatabase => None,
         }
     }
 
@@ -168,7 +179,11 @@ impl Fault {
             Self::FreezeLauncher(worker) | Self::Boot(worker) => vec![Part::Agent(worker), Part::Launchers(worker)],
             Self::Cut(worker, _) | Self::Narrow(worker) => vec![Part::Wire(worker)],
             Self::Clock(worker, _) => vec![Part::Clock(worker)],
-            Self::KillControl | Self::FreezeControl | Self::RestartControl => vec![Part::Control],
+            Self::KillControl
+            | Self::FreezeControl
+            | Self::RestartControl
+            | Self::KillReplica(_)
+            | Self::RestartDatabase => vec![Part::Control],
             Self::ControlClock(_) => vec![Part::ControlClock],
             Self::Drain(worker) => vec![Part::Person(worker)],
             // With the wire: a machine that enrolls has to reach the control plane.
@@ -188,6 +203,7 @@ impl fmt::Display for Fault {
         }
         match self {
             Self::Clock(_, seconds) | Self::ControlClock(seconds) => write!(f, " by {seconds:+} s"),
+            Self::KillReplica(replica) => write!(f, " {}", replica + 1),
             _ => Ok(()),
         }
     }

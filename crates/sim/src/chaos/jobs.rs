@@ -18,8 +18,10 @@ use crate::seed::Seed;
 
 /// Between two lines of a job that lives, in milliseconds.
 pub(crate) const BEAT: u64 = 200;
-/// The run lease of every job: the shortest that is allowed, so that losses happen within a run.
-const LEASE: &str = "25s";
+/// The run lease of a drawn job: the shortest that is allowed, so that losses happen within a run.
+const SHORT_LEASE: u64 = 25_000;
+/// The run lease of a brief job: none may be lost, however long a busy machine takes for what goes wrong on purpose.
+const LONG_LEASE: u64 = 120_000;
 /// Between SIGTERM and SIGKILL, in milliseconds.
 pub(crate) const GRACE: u64 = 1_000;
 /// A daemon that nobody stops ends by itself after this long, in milliseconds; the run is over by then, and it was found.
@@ -79,6 +81,30 @@ impl Verb {
     }
 }
 
+/// Which places a job takes while it is under way: of its project, of its task, or of neither.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub(crate) struct Places {
+    /// A project, and how many of its runs may be under way at once.
+    pub(crate) project: Option<(&'static str, u32)>,
+    /// The same of a task.
+    pub(crate) task: Option<(&'static str, u32)>,
+    /// Whether it keeps its places while it is lost.
+    pub(crate) mutex: bool,
+}
+
+impl Places {
+    /// A project that holds two runs at once.
+    pub(crate) const LAB: (&'static str, u32) = ("lab", 2);
+
+    /// What it is counted under, and how many there may be.
+    pub(crate) fn limits(&self) -> Vec<(String, usize)> {
+        let project = self.project.map_or("default", |(name, _)| name);
+        let of_task = self.task.map(|(name, limit)| (format!("task {project}/{name}"), limit));
+        let of_project = self.project.map(|(name, limit)| (format!("project {name}"), limit));
+        of_task.into_iter().chain(of_project).map(|(what, limit)| (what, limit as usize)).collect()
+    }
+}
+
 /// One job.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Job {
@@ -100,12 +126,15 @@ pub(crate) struct Job {
     pub(crate) cancel_after: Option<u64>,
     /// What a person says when it is lost, this long after they saw that, in milliseconds.
     pub(crate) word: Option<(Verb, u64)>,
+    /// Its run lease, in milliseconds.
+    pub(crate) lease: u64,
+    pub(crate) places: Places,
 }
 
 impl Job {
     /// The job of this number in the load of a seed.
     pub(crate) fn drawn(seed: u64, number: u64) -> Self {
-        let mut seed = Seed::of(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d));
+        let mut seed = own_seed(seed, number);
         // Six in a row that live longer than a lease and what follows it, on every worker at once: so that leases are lost
         // while jobs live. Nothing else ends them. The first come when every slot has been taken once.
         let is_long = (9..15).contains(&(number % 60));
@@ -144,8 +173,57 @@ impl Job {
             _ => None,
         };
         let word = verb.filter(|_| on_lost == OnLost::Hold).map(|verb| (verb, seed.below(3_000)));
-        let drawn = Self { number, kind, works_for, exit, lines, on_lost, attempts, timeout, cancel_after, word };
+        let (lease, places) = (SHORT_LEASE, Places::default());
+        let drawn = Self {
+            number,
+            kind,
+            works_for,
+            exit,
+            lines,
+            on_lost,
+            attempts,
+            timeout,
+            cancel_after,
+            word,
+            lease,
+            places,
+        };
         if is_long { Self { exit: 0, timeout: None, cancel_after: None, ..drawn } } else { drawn }
+    }
+
+    /// The job of this number in a load of many that all succeed, of which nobody should have to say anything: most are over
+    /// in a moment, some live through several faults, four in ten are under limits.
+    pub(crate) fn brief(seed: u64, number: u64) -> Self {
+        let mut seed = own_seed(seed, number);
+        let (project, task) = match number % 10 {
+            0 => (None, Some(("single", 1))),
+            1 => (None, Some(("triple", 3))),
+            2 => (Some(Places::LAB), None),
+            3 => (Some(Places::LAB), Some(("single", 1))),
+            _ => (None, None),
+        };
+        let is_limited = project.is_some() || task.is_some();
+        let works_for = match seed.below(40) {
+            _ if is_limited => seed.below(100),
+            0 => 5_000 + seed.below(12_000),
+            1..4 => 500 + seed.below(2_500),
+            _ => seed.below(150),
+        };
+        let lines = if seed.below(20) == 0 { 1_000 } else { seed.below(20) };
+        Self {
+            number,
+            kind: Kind::Plain,
+            works_for,
+            exit: 0,
+            lines,
+            on_lost: OnLost::Hold,
+            attempts: 1,
+            timeout: None,
+            cancel_after: None,
+            word: None,
+            lease: LONG_LEASE,
+            places: Places { project, task, mutex: is_limited && seed.below(2) == 0 },
+        }
     }
 
     /// What a person says of an attempt of it that is lost, and after which time. A second loss is enough.
@@ -176,7 +254,7 @@ impl Job {
             let ignoring = ["sh", "-c", "trap '' TERM; exec \"$0\" \"$@\""].map(str::to_owned);
             argv.splice(0..0, ignoring);
         }
-        let mut limits = json!({ "lease": LEASE, "grace": format!("{GRACE}ms") });
+        let mut limits = json!({ "lease": format!("{}ms", self.lease), "grace": format!("{GRACE}ms") });
         if let Some(timeout) = self.timeout {
             limits["timeout"] = json!(format!("{timeout}ms"));
         }
@@ -193,8 +271,22 @@ impl Job {
         });
         let priority = if self.works_for >= 50_000 { 50 } else { 0 };
         let command = json!({ "argv": argv });
-        json!({ "revision": { "command": command, "limits": limits, "retry": retry, "priority": priority } })
+        let Places { project, task, mutex } = self.places;
+        if let Some((_, limit)) = task {
+            limits["concurrency"] = json!(limit);
+        }
+        limits["mutex"] = json!(mutex);
+        let mut revision = json!({ "command": command, "limits": limits, "retry": retry, "priority": priority });
+        if let Some((name, _)) = task {
+            revision["name"] = json!(name);
+        }
+        json!({ "project": project.map_or("default", |(name, _)| name), "revision": revision })
     }
+}
+
+/// What is drawn for the job of this number.
+fn own_seed(seed: u64, number: u64) -> Seed {
+    Seed::of(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d))
 }
 
 /// A stream of a job's output.
@@ -380,6 +472,18 @@ mod tests {
         for verb in [Verb::Wait, Verb::Retry, Verb::MarkFailed, Verb::MarkSucceeded] {
             assert!(load.iter().any(|job| job.word.is_some_and(|(drawn, _)| drawn == verb)), "{verb:?}");
         }
+    }
+
+    #[test]
+    fn a_brief_load_has_long_jobs_and_every_kind_of_limit() {
+        let load: Vec<Job> = (0..400).map(|number| Job::brief(7, number)).collect();
+        assert_eq!(load, (0..400).map(|number| Job::brief(7, number)).collect::<Vec<_>>());
+        assert!(load.iter().any(|job| job.works_for >= 5_000) && load.iter().all(|job| job.exit == 0));
+        let limits: std::collections::BTreeSet<_> = load.iter().flat_map(|job| job.places.limits()).collect();
+        let expected =
+            [("project lab", 2), ("task default/single", 1), ("task default/triple", 3), ("task lab/single", 1)];
+        assert_eq!(limits, expected.map(|(what, limit)| (what.to_owned(), limit)).into());
+        assert!(load.iter().any(|job| job.places.mutex) && load.iter().any(|job| !job.places.mutex));
     }
 
     #[test]

@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use super::api::Api;
@@ -18,12 +18,29 @@ use super::jobs::Job;
 pub(crate) struct Load {
     pub(crate) api: Api,
     pub(crate) seed: u64,
+    /// What the job of a number is, for a seed.
+    pub(crate) draws: fn(u64, u64) -> Job,
+    /// How many jobs there are in all; without end where the faults decide how long there is a load.
+    pub(crate) total: u64,
     /// The program of the jobs.
     pub(crate) program: PathBuf,
     /// Where they write.
     pub(crate) marks: PathBuf,
     /// Runs that are open at once.
     pub(crate) open: usize,
+}
+
+/// How far a load has come, and how far it may go.
+#[derive(Debug, Default)]
+pub(crate) struct Progress {
+    /// The faults are over: nothing more is submitted.
+    pub(crate) over: AtomicBool,
+    /// Nothing more will be said; where the load has an end, all of it has ended.
+    pub(crate) quiet: AtomicBool,
+    /// Nobody need watch any more.
+    pub(crate) settled: AtomicBool,
+    /// How many jobs were accepted.
+    pub(crate) accepted: AtomicU64,
 }
 
 /// What was submitted and seen.
@@ -43,8 +60,9 @@ pub(crate) struct Loaded {
 const UNSETTLED: &str = "state=pending&state=dispatching&state=running&state=retry_wait&state=lost";
 
 impl Load {
-    /// Submits and speaks until it is over, says that it is `quiet`, then watches until it is `settled`.
-    pub(crate) fn run(&self, over: &AtomicBool, quiet: &AtomicBool, settled: &AtomicBool) -> Loaded {
+    /// Submits and speaks until it is over, says that it is quiet, then watches until it is settled.
+    pub(crate) fn run(&self, progress: &Progress) -> Loaded {
+        let Progress { over, quiet, settled, accepted } = progress;
         let mut loaded = Loaded::default();
         let mut number = 0;
         while !settled.load(Ordering::Relaxed) {
@@ -72,6 +90,9 @@ impl Load {
             for run in loaded.submitted.keys().filter(|run| !open.contains(run.as_str())) {
                 loaded.seen_over.entry((run.clone(), EVERY)).or_insert(now);
             }
+            if number == self.total && open.is_empty() {
+                quiet.store(true, Ordering::Relaxed);
+            }
             let open = open.len() - lost.len();
             if !over.load(Ordering::Relaxed) {
                 self.say_what_is_due(&mut loaded, lost);
@@ -80,11 +101,12 @@ impl Load {
             }
             let room = self.open.saturating_sub(open);
             for _ in 0..room {
-                let ends = over.load(Ordering::Relaxed) && !loaded.in_doubt;
+                let ends = number == self.total || over.load(Ordering::Relaxed) && !loaded.in_doubt;
                 if ends || !self.submit(number, &mut loaded) {
                     break;
                 }
                 number += 1;
+                accepted.store(number, Ordering::Relaxed);
             }
         }
         loaded
@@ -92,7 +114,7 @@ impl Load {
 
     /// Whether it was accepted; else it is tried again under the same number.
     fn submit(&self, number: u64, loaded: &mut Loaded) -> bool {
-        let job = Job::drawn(self.seed, number);
+        let job = (self.draws)(self.seed, number);
         let body = job.submission(&self.program, &self.marks);
         let answer = self.api.submit(&format!("chaos-{number}"), &body);
         loaded.in_doubt = false;

@@ -13,6 +13,7 @@ mod host;
 mod jobs;
 mod load;
 mod plan;
+mod replicas;
 mod report;
 mod run;
 mod secrets;

@@ -12,8 +12,10 @@ use super::boot_millis;
 use super::checker::violations;
 use super::fault::worker_name;
 use super::history::{Happened, History, Mark};
-use super::load::{Load, Loaded};
+use super::jobs::Job;
+use super::load::{Load, Loaded, Progress};
 use super::plan::{self, Planned};
+use super::replicas;
 use super::report::{SetUp, report, tell};
 use super::world::World;
 use crate::database;
@@ -24,8 +26,11 @@ A chaos run: faults drawn from a seed, and a checker that compares what the jobs
 
 Usage:
   cargo xtask chaos --faults N [--seed S] [--minutes M] >docs/chaos-report.md
+  cargo xtask chaos --postgres --runs N [--seed S]
 
   --faults N     how many faults
+  --postgres     three replicas on PostgreSQL: one is killed every 5 s, the database is restarted twice; nothing may be lost
+  --runs N       how many jobs they get
   --seed S       replay the plan and the load of this seed [default: a new one, printed]
   --minutes M    how long the faults come [default: one every 0.8 s]
   --of TEXT      what is tested, for the report [cargo xtask says the commit]
@@ -56,8 +61,17 @@ pub(super) struct Options {
     pub(super) only_plan: bool,
 }
 
-fn parse(arguments: &[String]) -> Result<Option<Options>> {
+/// What a command line asks for.
+#[derive(Debug)]
+enum Asked {
+    Help,
+    Faults(Options),
+    Replicas(replicas::Options),
+}
+
+fn parse(arguments: &[String]) -> Result<Asked> {
     let (mut faults, mut seed, mut minutes, mut only_plan) = (None, None, None, false);
+    let (mut postgres, mut runs) = (false, None);
     let mut of = "an unnamed build".to_owned();
     let mut words = arguments.iter();
     while let Some(word) = words.next() {
@@ -68,22 +82,31 @@ fn parse(arguments: &[String]) -> Result<Option<Options>> {
             "--minutes" => minutes = Some(value()?.parse::<f64>().context("--minutes takes a number")?),
             "--of" => value()?.clone_into(&mut of),
             "--plan" => only_plan = true,
-            "--help" | "-h" => return Ok(None),
+            "--postgres" => postgres = true,
+            "--runs" => runs = Some(value()?.parse::<u64>().context("--runs takes a number")?),
+            "--help" | "-h" => return Ok(Asked::Help),
             _ => bail!("there is no option {word}"),
         }
     }
+    let seed = seed.unwrap_or_else(|| Seed::fresh("chaos").below(u64::MAX));
+    if postgres {
+        ensure!(faults.is_none() && minutes.is_none() && !only_plan, "--postgres takes --runs and --seed");
+        let runs = runs.context("how many runs? say --runs N")?;
+        return Ok(Asked::Replicas(replicas::Options { runs, seed, of }));
+    }
+    ensure!(runs.is_none(), "--runs goes with --postgres");
     let faults = faults.context("how many faults? say --faults N")?;
     let minutes = minutes.unwrap_or(f64::from(faults) * 0.8 / 60.0);
     ensure!((0.0..=24.0 * 60.0).contains(&minutes), "--minutes is at most a day");
     let millis = u64::try_from(Duration::from_secs_f64(minutes * 60.0).as_millis())?;
-    let seed = seed.unwrap_or_else(|| Seed::fresh("chaos").below(u64::MAX));
-    Ok(Some(Options { faults, seed, millis, of, only_plan }))
+    Ok(Asked::Faults(Options { faults, seed, millis, of, only_plan }))
 }
 
 pub(super) fn main(arguments: &[String]) -> Result<u8> {
     let options = match parse(arguments) {
-        Ok(Some(options)) => options,
-        Ok(None) => {
+        Ok(Asked::Faults(options)) => options,
+        Ok(Asked::Replicas(options)) => return replicas::run(&options),
+        Ok(Asked::Help) => {
             print!("{HELP}");
             return Ok(0);
         }
@@ -120,18 +143,26 @@ fn carry_out(options: &Options, plan: &[Planned], directory: &Path) -> Result<Hi
     let marks = directory.join("marks");
     std::fs::create_dir(&marks)?;
     let mut world = World::build(directory, WORKERS, SLOTS)?;
-    let api = Api::of(&world.data());
+    let api = Api::of([world.data().as_path()]);
     let program = std::env::current_exe()?;
-    let load = Load { api: api.clone(), seed: options.seed, program, marks: marks.clone(), open: OPEN };
-    let (over, quiet, settled) = (AtomicBool::new(false), AtomicBool::new(false), AtomicBool::new(false));
+    let load = Load {
+        api: api.clone(),
+        seed: options.seed,
+        draws: Job::drawn,
+        total: u64::MAX,
+        program,
+        marks: marks.clone(),
+        open: OPEN,
+    };
+    let progress = Progress::default();
     let (outcome, loaded) = std::thread::scope(|scope| {
-        let load = scope.spawn(|| load.run(&over, &quiet, &settled));
-        let outcome = happen(&mut world, plan, &over).and_then(|faults| {
-            let left = settle(&mut world, &api, &quiet)?;
+        let load = scope.spawn(|| load.run(&progress));
+        let outcome = happen(&mut world, plan, &progress.over).and_then(|faults| {
+            let left = settle(&mut world, &api, &progress.quiet)?;
             Ok((faults, left))
         });
-        over.store(true, Ordering::Relaxed);
-        settled.store(true, Ordering::Relaxed);
+        progress.over.store(true, Ordering::Relaxed);
+        progress.settled.store(true, Ordering::Relaxed);
         (outcome, load.join().expect("the load does not panic"))
     });
     let (faults, left) = outcome?;
@@ -260,10 +291,13 @@ mod tests {
     #[test]
     fn a_command_line_is_read_and_a_wrong_one_refused() {
         let words = |line: &str| line.split(' ').map(str::to_owned).collect::<Vec<_>>();
-        let options = parse(&words("--faults 100 --seed 7 --minutes 0.5")).unwrap().unwrap();
+        let Asked::Faults(options) = parse(&words("--faults 100 --seed 7 --minutes 0.5")).unwrap() else { panic!() };
         assert_eq!((options.faults, options.seed, options.millis), (100, 7, 30_000));
+        let Asked::Replicas(options) = parse(&words("--postgres --runs 200 --seed 7")).unwrap() else { panic!() };
+        assert_eq!((options.runs, options.seed), (200, 7));
+        assert!(parse(&words("--postgres")).is_err() && parse(&words("--faults 9 --runs 200")).is_err());
         assert!(parse(&words("--seed 7")).is_err());
         assert!(parse(&words("--faults many")).is_err());
-        assert!(parse(&words("--help")).unwrap().is_none());
+        assert!(matches!(parse(&words("--help")), Ok(Asked::Help)));
     }
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result, bail, ensure};
 use rustix::process::Signal;
 
 use super::api::Api;
@@ -90,7 +90,7 @@ impl World {
     }
 
     fn api(&self) -> Api {
-        Api::of(&self.data())
+        Api::of([self.data().as_path()])
     }
 
     /// The control plane's data directory.
@@ -247,6 +247,7 @@ impl World {
                 std::fs::remove_dir_all(&gone.state)?;
                 self.errands.push(Errand::destroyed(&self.api(), place, worker));
             }
+            Fault::KillReplica(_) | Fault::RestartDatabase => bail!("here is one control plane, on SQLite"),
         }
         Ok(Happened { fault, at, until: at, attempt, missed: !hit })
     }

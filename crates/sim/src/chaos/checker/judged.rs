@@ -37,8 +37,9 @@ pub(crate) const JUDGED: &[(u8, &str, &str)] = &[
     (10, "no refusal as a copied credential, for there is no copy", "that a copy is refused: tests of its own"),
     (
         11,
-        "the slots of a worker; a worker that a person drained starts nothing that it did not hold",
-        "limits of tasks and projects: not built yet",
+        "the slots of a worker; a worker that a person drained starts nothing that it did not hold; the limits of tasks and \
+         projects, where jobs have them",
+        "limits while leases are lost: jobs of `--postgres` alone have limits",
     ),
     (12, "no start after a cancel of a claimed attempt", ""),
 ];

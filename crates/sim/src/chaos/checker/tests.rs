@@ -2,7 +2,7 @@
 
 use super::*;
 use crate::chaos::history::{Drained, EVERY, Event, Happened, Log, Mark, Outcome, What, Word};
-use crate::chaos::jobs::{Job, Kind, Verb};
+use crate::chaos::jobs::{Job, Kind, Places, Verb};
 
 const RUN: &str = "run";
 
@@ -18,6 +18,8 @@ fn job() -> Job {
         timeout: None,
         cancel_after: None,
         word: None,
+        lease: 25_000,
+        places: Places::default(),
     }
 }
 
@@ -522,6 +524,45 @@ fn ten_a_copy_where_there_is_none() {
 #[test]
 fn eleven_one_process_too_many() {
     breaks(11, sound(), |history| history.slots = 0);
+}
+
+#[test]
+fn eleven_one_process_more_than_a_limit() {
+    let limited = |places: Places, project: Option<(&'static str, u32)>| {
+        move |history: &mut History| {
+            history.submitted.get_mut(RUN).unwrap().job.places = places;
+            let mut other = history.submitted[RUN].clone();
+            other.job.places.project = project;
+            history.submitted.insert("other".to_owned(), other);
+            let mut run = history.runs[0].clone();
+            run.id = "other".to_owned();
+            for stream in Stream::ALL {
+                let whole = output("other", 1, stream, 12);
+                let log = &mut run.attempts[0].log;
+                *(if stream == Stream::Stdout { &mut log.stdout } else { &mut log.stderr }) = whole;
+            }
+            history.runs.push(run);
+            let marks = history.marks.clone();
+            history.marks.extend(marks.into_iter().map(|mark| Mark { run: "other".to_owned(), ..mark }));
+        }
+    };
+    let single = Places { task: Some(("t", 1)), ..Places::default() };
+    breaks(11, sound(), limited(single, None));
+    let lab = Some(("lab", 1));
+    breaks(11, sound(), limited(Places { project: lab, ..Places::default() }, lab));
+    assert_eq!(broken(sound(), limited(Places { task: Some(("t", 2)), ..Places::default() }, None)), [0; 0]);
+    // A task of the same name in another project is another task.
+    assert_eq!(broken(sound(), limited(single, Some(("lab", 2)))), [0; 0]);
+}
+
+#[test]
+fn where_all_succeed_a_loss_or_a_second_start_is_a_violation_however_well_explained() {
+    let numbers = |history: &History| -> Vec<u8> {
+        violations_where_all_succeed(history).iter().map(|violation| violation.invariant).collect()
+    };
+    assert_eq!(numbers(&sound()), [0; 0]);
+    assert_eq!(numbers(&retried()), [1]);
+    assert_eq!(numbers(&held()), [3]);
 }
 
 #[test]
