@@ -6,13 +6,15 @@
 
 mod destroyed;
 mod late;
+mod plain;
 
 pub use destroyed::destroyed;
 use late::late;
+pub use plain::{Plain, plain};
 
 use crate::actor::Actor;
 use crate::attempt::{
-    Attempt, AttemptState, Callback, EvidenceKind, ExitStatus, Held, Left, LogPin, Outcome, RejectReason, Resolution,
+    Attempt, AttemptState, Callback, EvidenceKind, ExitStatus, Left, LogPin, Outcome, RejectReason, Resolution,
     RunningCall, StopReason, Usage, run_started, started,
 };
 use crate::change::Change;
@@ -164,8 +166,8 @@ pub fn end(facts: EndFacts<'_>, call: &EndCall, policy: &Policy, now: Now) -> (R
     if let Err(why) = may_say(facts.attempt, session, call) {
         return (Err(why.showing_lease(projection)), kept(facts, call, session));
     }
-    let held = Held { session, run: facts.run, attempt: facts.attempt, lease: Some(lease) };
-    under_lease(held, lease, call, policy, now)
+    let (ended, change) = under_lease(facts.run, facts.attempt, lease, call, policy, now);
+    (Ok(ended), change)
 }
 
 /// Whether this session, at this point, may say what it says about a live attempt.
@@ -299,14 +301,18 @@ fn naming(left: &Left, event: NewEvent) -> NewEvent {
     event.with("count", left.count).with("pids", pids.join(" "))
 }
 
+/// The end of a started attempt, by the word of the live session that holds its active lease.
 fn under_lease(
-    held: Held<'_>,
+    run: &Run,
+    attempt: &Attempt,
     lease: &Lease,
     call: &EndCall,
     policy: &Policy,
     now: Now,
-) -> (Result<Ended, Refusal>, Change) {
-    let Held { session, run, attempt, .. } = held;
+) -> (Ended, Change) {
+    let (worker, session) = (call.session.worker.clone(), Some(call.session.session));
+    let actor = Actor::Worker { worker, session, origin: None };
+    let by_worker = |kind| NewEvent::new(kind, run.id, Some(attempt.id), actor.clone());
     let mut change = Change::default();
     let mut attempt = attempt.clone();
     let mut run = run.clone();
@@ -314,10 +320,7 @@ fn under_lease(
     if let (AttemptState::Starting, true, Some(running)) = (attempt.state, ran, &call.running) {
         attempt = started(&attempt, running);
         run = run_started(&run, running);
-        change.events.push(
-            NewEvent::by_worker(EventKind::AttemptRunning, run.id, Some(attempt.id), session)
-                .with("pid", running.handle.pid),
-        );
+        change.events.push(by_worker(EventKind::AttemptRunning).with("pid", running.handle.pid));
     }
     let meaning = meaning(&call.ending, &run, &attempt, now);
     let lost = meaning.state == AttemptState::Lost;
@@ -330,21 +333,21 @@ fn under_lease(
         attempt.learn(evidence);
     }
     let kind = if lost { EventKind::AttemptLost } else { EventKind::AttemptEnded };
-    let event = NewEvent::by_worker(kind, run.id, Some(attempt.id), session).with("state", attempt.state);
+    let event = by_worker(kind).with("state", attempt.state);
     change.events.push(described(event, call));
     if let Some(left) = &call.left {
         attempt.leaves(left);
-        change.events.push(incomplete(left, &attempt, session));
+        change.events.push(left_behind(left, &attempt, &actor));
     }
     if run.intent.is_some() && matches!(call.ending, Ending::Exited { .. }) {
-        change.events.push(NewEvent::by_worker(EventKind::StopOvertaken, run.id, Some(attempt.id), session));
+        change.events.push(by_worker(EventKind::StopOvertaken));
     }
     run = conclude(&run, &mut attempt, &meaning, policy, now, &mut change);
     let projection = EndProjection { attempt: attempt.state, run: run.state, resolution: attempt.resolution };
     change.lease = Some(Lease { state: LeaseState::Ended, ..lease.clone() });
     change.attempt = Some(attempt);
     change.run = Some(run);
-    (Ok(Ended::Accepted(projection)), change)
+    (Ended::Accepted(projection), change)
 }
 
 /// What an attempt's end makes of its run.
