@@ -70,13 +70,13 @@ async fn insert_run(tx: &Tx, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
     let sql = "INSERT INTO placement (digest, canonical) VALUES ($1, $2) ON CONFLICT DO NOTHING";
     tx.execute(sql, values![run.placement, *revision.placement()]).await?;
     // Only a task with a limit has lanes of its own; the empty text sorts before every name.
-    let limits = revision.limits();
+    let (limits, policy) = (revision.limits(), revision.policy());
     let lane_task = run.task.as_ref().filter(|_| limits.concurrency.is_some());
     tx.execute_one(
         "run",
         "INSERT INTO run (id, project, task, revision, placement, lane_task, name, priority, state, version, latest, \
-         failures, machinery_failures, created_at, mutex, concurrency) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
+         failures, machinery_failures, created_at, mutex, concurrency, lease_millis, max_attempts) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
         values![
             run.id,
             run.project,
@@ -94,6 +94,8 @@ async fn insert_run(tx: &Tx, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
             run.created_at,
             limits.mutex,
             lane_task.and(limits.concurrency),
+            policy.lease,
+            policy.max_attempts,
         ],
     )
     .await

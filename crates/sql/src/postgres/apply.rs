@@ -18,7 +18,7 @@ use leasehold_store::observe;
 
 use super::column::{Column as _, list, values};
 use super::load::Named;
-use super::transaction::{Fault, Tx};
+use super::transaction::{Connection, Fault, Tx};
 
 /// The versions that a decision was made on.
 #[derive(Default)]
@@ -87,10 +87,19 @@ pub(super) async fn write_events(tx: &Tx, change: &Change) -> Result<(), Fault> 
     if let Some(first) = news.first() {
         insert_events(tx, first.run, &news).await?;
     }
-    for fact in news.iter().filter_map(|event| observe::of_event(change, event)).chain(observe::of_records(change)) {
-        tx.note(fact);
-    }
+    note(tx, change, news);
     Ok(())
+}
+
+/// Notes what a change and those of its events that are news make true.
+pub(super) fn note<'a>(db: &Connection, change: &Change, news: impl IntoIterator<Item = &'a NewEvent>) {
+    let told = news.into_iter().filter_map(|event| observe::of_event(change, event));
+    told.chain(observe::of_records(change)).for_each(|fact| db.note(fact));
+}
+
+/// An event's facts as they are stored.
+pub(super) fn texts(event: &NewEvent) -> BTreeMap<String, String> {
+    event.facts.iter().map(|(name, fact)| ((*name).to_owned(), fact.clone())).collect()
 }
 
 async fn update_run(tx: &Tx, run: &Run, expected: RunVersion) -> Result<(), Fault> {
@@ -268,13 +277,10 @@ async fn is_news(tx: &Tx, event: &NewEvent) -> Result<bool, Fault> {
 }
 
 async fn insert_events(tx: &Tx, run: RunId, events: &[&NewEvent]) -> Result<(), Fault> {
-    let facts = |event: &NewEvent| -> BTreeMap<String, String> {
-        event.facts.iter().map(|(name, fact)| ((*name).to_owned(), fact.clone())).collect()
-    };
     let kinds: Vec<_> = events.iter().map(|event| event.kind).collect();
     let attempts: Vec<_> = events.iter().map(|event| event.attempt).collect();
     let actors: Vec<_> = events.iter().map(|event| event.actor.to_string()).collect();
-    let facts: Vec<_> = events.iter().map(|event| facts(event)).collect();
+    let facts: Vec<_> = events.iter().map(|event| texts(event)).collect();
     let rows = tx
         .execute(
             "INSERT INTO event (run, sequence, at, kind, attempt, actor, facts) \

@@ -1,13 +1,17 @@
 //! Asks and claims: what earlier claims say, the claim itself, and giving it back unstarted.
 
 use futures_util::future::{try_join, try_join3, try_join4};
+use leasehold_core::actor::Actor;
 use leasehold_core::attempt::{Attempt, Held};
 use leasehold_core::claim::{self, Ask, AskVerdict, NotClaimed, Refused, Waiting};
 use leasehold_core::id::{AttemptId, WorkerId};
 use leasehold_core::lease::Lease;
+use leasehold_core::limits::CLAIM_WINDOW;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::session::{Session, SessionFence};
+use leasehold_core::time::Now;
 use leasehold_store::call::{Claim, Release};
+use leasehold_store::observe::Fact;
 use leasehold_store::outcome::Outcome;
 use leasehold_store::port::ClaimRefused;
 use leasehold_store::view::{AskState, Grant, PullState};
@@ -16,7 +20,8 @@ use super::apply::{Loaded, apply};
 use super::column::{list, values};
 use super::load::{self, Named, Speaker};
 use super::lock::Locks;
-use super::transaction::{Connection, Decided, Fault, Tx, Unlocked};
+use super::rows::{Columns, attempt_columns, lease_columns, run_columns};
+use super::transaction::{Connection, Decided, Fault, Tx, Undone, Unlocked};
 use super::{places, rows, sessions};
 
 /// What is known of each ask; rebinds what it holds. Where nothing was ever claimed with them, which is what an idle worker's
@@ -84,6 +89,55 @@ async fn grant(tx: &Tx, lease: Lease, attempt: Attempt) -> Result<Grant, Fault> 
         (Some(run), Some(revision)) => Ok(Grant { lease, run, attempt, revision, now: tx.now }),
         _ => Err(Fault::Damaged(format!("a lease has no run {}", lease.run))),
     }
+}
+
+/// A claim that nothing speaks against, in one statement; none: nothing was written, and [`claim()`] has to ask why.
+pub(super) async fn plainly(db: Unlocked, call: &Claim) -> Result<Option<Outcome<Grant, ClaimRefused>>, Undone> {
+    let Claim { session, ask, run, score } = call;
+    let worker =
+        Actor::Worker { worker: session.worker.clone(), session: Some(session.session), origin: None }.to_string();
+    let (lease_now, utc_now) = db.told();
+    let values = values![
+        session.worker,
+        session.session,
+        session.generation,
+        ask.offer,
+        ask.token,
+        *run,
+        *score,
+        CLAIM_WINDOW,
+        worker,
+        lease_now,
+        utc_now,
+    ];
+    let claimed = db.at_once(CLAIM_PLAINLY, values, grant_of).await?.pop();
+    if claimed.is_some() {
+        db.note(Fact::Claimed);
+    }
+    Ok(claimed.map(Outcome::Applied))
+}
+
+/// The statement of a plain claim.
+const CLAIM_PLAINLY: &str = concat!(
+    "SELECT ",
+    lease_columns!(),
+    ", ",
+    run_columns!(),
+    ", ",
+    attempt_columns!(),
+    ", c.executes, c.lease_now, c.utc_now FROM claim_plainly($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) c, \
+     LATERAL (SELECT (c.the_lease).*) l, LATERAL (SELECT (c.the_run).*) r, LATERAL (SELECT (c.the_attempt).*) a"
+);
+
+/// What it answers.
+fn grant_of(columns: &mut Columns<'_>) -> Result<Grant, Fault> {
+    Ok(Grant {
+        lease: rows::lease(columns)?,
+        run: rows::run(columns)?,
+        attempt: rows::attempt(columns)?,
+        revision: columns.next()?,
+        now: Now { lease: columns.next()?, utc: columns.next()? },
+    })
 }
 
 /// A live session claims a run.

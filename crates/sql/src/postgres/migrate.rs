@@ -25,6 +25,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     Migration { version: 1, name: "0001_first", sql: include_str!("../../migrations/postgres/0001_first.sql") },
     Migration { version: 2, name: "0002_limits", sql: include_str!("../../migrations/postgres/0002_limits.sql") },
     Migration { version: 3, name: "0003_beats", sql: include_str!("../../migrations/postgres/0003_beats.sql") },
+    Migration { version: 4, name: "0004_plainly", sql: include_str!("../../migrations/postgres/0004_plainly.sql") },
 ];
 
 impl Migration {

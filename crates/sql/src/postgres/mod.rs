@@ -104,6 +104,8 @@ struct Inner {
     clock: Option<Arc<dyn Clock>>,
     hints: Arc<hints::Hints>,
     beats: beats::Beats,
+    /// Whether the plain case of a call is one statement; tests of the other way say no.
+    plainly: bool,
 }
 
 impl std::fmt::Debug for PostgresStore {
@@ -192,12 +194,63 @@ impl PostgresStore {
             Ok(Err(fault)) => return Err(Undone::Unknown(format!("COMMIT: {}", fault.reason()))),
             Err(_) => return Err(Undone::Unknown("COMMIT was not answered in time".to_owned())),
         }
-        if let Some(observer) = &self.inner.observer {
-            for fact in connection.take_facts() {
-                observer.committed(fact);
-            }
-        }
+        self.tell(connection);
         Ok(answer)
+    }
+
+    /// Tells what a commit made true.
+    fn tell(&self, connection: &Connection) {
+        let facts = connection.take_facts();
+        if let Some(observer) = &self.inner.observer {
+            facts.into_iter().for_each(|fact| observer.committed(fact));
+        }
+    }
+
+    /// A call that may write, and whose plain case is one statement. Where that does not apply, or was certainly not done, the
+    /// call is carried out as any other.
+    async fn write_at_once<T, P, W>(
+        &self,
+        name: &'static str,
+        plain: impl FnOnce(Unlocked) -> P,
+        body: impl Fn(Unlocked) -> W,
+    ) -> Result<T, StoreError>
+    where
+        P: Future<Output = Result<Option<T>, Undone>>,
+        W: Future<Output = Result<T, Fault>>,
+    {
+        self.called(name, Access::Write, async {
+            match self.at_once(plain).await? {
+                Some(answer) => Ok(answer),
+                None => self.attempted(body).await,
+            }
+        })
+        .await
+    }
+
+    /// The plain case of a call; none: certainly nothing was done.
+    async fn at_once<T, P: Future<Output = Result<Option<T>, Undone>>>(
+        &self,
+        plain: impl FnOnce(Unlocked) -> P,
+    ) -> Result<Option<T>, StoreError> {
+        if !self.inner.plainly {
+            return Ok(None);
+        }
+        let connection = Arc::new(Connection::new(self.connect().await?));
+        let unlocked = Unlocked::new(connection.clone(), self.inner.clock.clone());
+        let answer = timeout(CALL, Box::pin(plain(unlocked))).await;
+        match answer.unwrap_or_else(|_| Err(Undone::Unknown(Fault::TooSlow.reason()))) {
+            Ok(answer) => {
+                self.tell(&connection);
+                Ok(answer)
+            }
+            Err(Undone::Certainly(fault)) => {
+                tracing::debug!(reason = fault.reason(), "the plain case of a call is not tried again");
+                // A server that does not answer is not waited for.
+                let _ = timeout(CALL, connection.roll_back()).await;
+                Ok(None)
+            }
+            Err(Undone::Unknown(reason)) => Err(StoreError::Unknown { reason }),
+        }
     }
 
     async fn connect(&self) -> Result<Object, StoreError> {
@@ -266,7 +319,8 @@ impl Store for PostgresStore {
     async fn heartbeat(&self, call: Heartbeat) -> Stored<Beaten, Refusal> {
         let call = Arc::new(call);
         self.called("heartbeat", Access::Write, async {
-            match self.inner.beats.beat(&call).await? {
+            let together = if self.inner.plainly { self.inner.beats.beat(&call).await? } else { None };
+            match together {
                 Some(beaten) => Ok(Outcome::Applied(beaten)),
                 None => self.attempted(|db| sessions::heartbeat(db, &call)).await,
             }
@@ -338,7 +392,7 @@ impl Store for PostgresStore {
     }
 
     async fn claim(&self, call: Claim) -> Stored<Grant, ClaimRefused> {
-        self.write("claim", |db| claim::claim(db, &call)).await
+        self.write_at_once("claim", |db| claim::plainly(db, &call), |db| claim::claim(db, &call)).await
     }
 
     async fn release(&self, call: Release) -> Stored<(), Refusal> {
@@ -354,7 +408,7 @@ impl Store for PostgresStore {
     }
 
     async fn end(&self, call: EndCall) -> Stored<Ended, Refusal> {
-        self.write("end", |db| end::end(db, &call)).await
+        self.write_at_once("end", |db| end::plainly(db, &call), |db| end::end(db, &call)).await
     }
 
     async fn append_log(&self, call: AppendLog) -> Stored<u64, Refusal> {

@@ -26,12 +26,15 @@ pub struct PostgresOptions {
     pub(super) clock: Option<Arc<dyn Clock>>,
     /// Who remembers which history of the database was seen.
     pub(super) witness: Option<Arc<dyn Witness>>,
+    /// Whether the plain case of a call is one statement.
+    pub(super) plainly: bool,
 }
 
 impl PostgresOptions {
     /// The usual: the schema `leasehold`, sixteen connections.
     pub fn new() -> Self {
-        Self { schema: "leasehold".to_owned(), connections: 16, observer: None, clock: None, witness: None }
+        let schema = "leasehold".to_owned();
+        Self { schema, connections: 16, observer: None, clock: None, witness: None, plainly: true }
     }
 
     /// The same, with the tables in this schema: several installations can share a database.
@@ -56,6 +59,12 @@ impl PostgresOptions {
     #[must_use]
     pub fn witnessed(self, witness: Arc<dyn Witness>) -> Self {
         Self { witness: Some(witness), ..self }
+    }
+
+    /// The same, but every call asks `core`.
+    #[cfg(test)]
+    pub(super) fn never_plainly(self) -> Self {
+        Self { plainly: false, ..self }
     }
 
     /// The same, but `clock` takes the place of the database's: for tests. Replicas that read different clocks do not agree on
@@ -223,10 +232,10 @@ impl PostgresStore {
         migrate(&mut client, &options.schema, MIGRATIONS).await?;
         drop(client);
         let pool = connect::pool(address.clone(), &options)?;
-        let PostgresOptions { observer, clock, schema, .. } = options;
+        let PostgresOptions { observer, clock, schema, plainly, .. } = options;
         let hints = Arc::new(Hints::of(address, schema));
         let beats = Beats::on(pool.clone(), clock.clone());
-        Ok(Self { inner: Arc::new(Inner { pool, observer, clock, hints, beats }) })
+        Ok(Self { inner: Arc::new(Inner { pool, observer, clock, hints, beats, plainly }) })
     }
 
     /// Closes the connections that are free, and the others as they become free; no hint is said or heard any more. Later

@@ -2,7 +2,8 @@
 //! lock of what has the limit, in statements that come after it.
 //!
 //! The statements repeat [`leasehold_core::occupancy::hold`], so that a count reads one narrow index instead of every
-//! record that it counts; a case of the contract suite holds them to it.
+//! record that it counts; a case of the contract suite holds them to it. The count itself stands in the schema
+//! (`places_of_task` and its like): the plain case of a claim counts there too.
 
 use futures_util::future::{try_join, try_join_all};
 use leasehold_core::id::{ProjectName, RunId, TaskName};
@@ -44,12 +45,6 @@ macro_rules! alive {
     };
 }
 
-macro_rules! counted {
-    ($task:literal) => {
-        concat!("SELECT (SELECT count(*) ", standing!($task), ") + (SELECT count(*) ", alive!($task), ")")
-    };
-}
-
 /// Those that have held a place longest: since the claim of the first attempt that holds it.
 macro_rules! longest {
     ($task:literal) => {
@@ -71,8 +66,10 @@ pub(super) async fn occupied(
     task: Option<&TaskName>,
     but: Option<RunId>,
 ) -> Result<u32, Fault> {
-    let sql = if task.is_some() { counted!("r.task = $2") } else { counted!("$2::text IS NULL") };
-    db.only(sql, values![*project, task.cloned(), but], rows::column).await
+    match task {
+        Some(task) => db.only("SELECT places_of_task($1, $2, $3)", values![*project, *task, but], rows::column).await,
+        None => db.only("SELECT places_of_project($1, $2)", values![*project, but], rows::column).await,
+    }
 }
 
 /// The project's limit, if it has one.

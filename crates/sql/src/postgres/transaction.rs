@@ -392,6 +392,11 @@ impl Unlocked {
         Ok(self.at(millis))
     }
 
+    /// What tests set in place of the database's clock, for a statement that reads that clock itself.
+    pub(super) fn told(&self) -> (Option<LeaseInstant>, Option<UtcMillis>) {
+        self.clock.as_deref().map(told_by).map(|told| (told.lease, told.utc)).unzip()
+    }
+
     /// The clocks, for a look at keys before anything is locked. What is decided is decided at [`Tx::now`].
     pub(super) async fn peek_clock(&self) -> Result<Now, Fault> {
         match &self.clock {

@@ -14,7 +14,7 @@ use leasehold_store::view::Grant;
 use super::super::PostgresStore;
 use super::wire::{Cut, Wire};
 use super::{Fixture, open};
-use crate::scene::{revision, running, step};
+use crate::scene::step;
 use crate::test_server::TestServer;
 
 pub(super) fn beat(session: &SessionFence, version: SessionVersion, held: &[&Grant]) -> Heartbeat {
@@ -44,19 +44,8 @@ impl Fixture<'_> {
         agents
     }
 
-    /// A run of `session` that runs.
-    async fn running(&self, session: &SessionFence) -> Grant {
-        let run = self.admit(revision(&[])).await;
-        let grant = self.claim(session, run).await;
-        let step = step(session, &grant);
-        self.store.acknowledge_starting(step.clone()).await.unwrap().into_result().unwrap();
-        let call = leasehold_store::call::AcknowledgeRunning { step, call: running(&grant) };
-        self.store.acknowledge_running(call).await.unwrap().into_result().unwrap();
-        grant
-    }
-
     /// Another replica on the same database, over a wire.
-    async fn over_a_wire(&self) -> (PostgresStore, Wire) {
+    pub(super) async fn over_a_wire(&self) -> (PostgresStore, Wire) {
         let (wire, url) = Wire::to(&self.database.url()).await;
         (open(&url, &self.clock).await, wire)
     }

@@ -1,5 +1,7 @@
 //! What a caller may conclude when the database fails: done, certainly not done, or unknown.
 
+use leasehold_core::actor::Actor;
+use leasehold_store::call::CancelRun;
 use leasehold_store::outcome::StoreError;
 use leasehold_store::port::Store as _;
 
@@ -32,8 +34,8 @@ async fn a_call_that_its_caller_gave_up_leaves_nothing_behind() {
     let run = fixture.admit(revision(&[])).await;
     let blocker = super::races::hold(&fixture, "SELECT FROM leasehold.run FOR UPDATE").await;
     let store = fixture.store.clone();
-    let call = leasehold_store::call::Claim { session: session.clone(), ask: fixture.ask(), run, score: 0 };
-    let waiting = tokio::spawn(async move { store.claim(call).await });
+    let call = CancelRun { actor: Actor::System, run, why: None };
+    let waiting = tokio::spawn(async move { store.cancel_run(call).await });
     super::races::wait_for_a_waiter(&fixture).await;
     waiting.abort();
     assert!(waiting.await.unwrap_err().is_cancelled());

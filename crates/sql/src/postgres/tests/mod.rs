@@ -4,10 +4,14 @@
 use std::ops::Deref;
 use std::sync::Arc;
 
+use leasehold_core::session::SessionFence;
+use leasehold_store::call::AcknowledgeRunning;
 use leasehold_store::contract::TestClock;
+use leasehold_store::port::Store as _;
+use leasehold_store::view::Grant;
 
 use super::{PostgresOptions, PostgresStore};
-use crate::scene::Scene;
+use crate::scene::{Scene, revision, running, step};
 use crate::test_server::{TestDatabase, TestServer};
 
 mod beats;
@@ -16,6 +20,8 @@ mod commits;
 mod hints;
 mod observed;
 mod opening;
+mod plain;
+mod plain_differ;
 mod races;
 mod schema;
 mod statements;
@@ -45,10 +51,31 @@ impl Fixture<'static> {
 
 impl<'s> Fixture<'s> {
     async fn on(server: &'s TestServer) -> Self {
+        Self::opened(server, PostgresOptions::new()).await
+    }
+
+    /// With every call on the way that asks `core`.
+    async fn never_plainly(server: &'s TestServer) -> Self {
+        Self::opened(server, PostgresOptions::new().never_plainly()).await
+    }
+
+    async fn opened(server: &'s TestServer, options: PostgresOptions) -> Self {
         let database = server.database().unwrap();
         let clock = Arc::new(TestClock::new());
-        let store = open(&database.url(), &clock).await;
+        let options = options.with_connections(8).timed_by(clock.clone());
+        let store = PostgresStore::open(&database.url(), options).await.unwrap();
         Self { database, scene: Scene::on(store, clock) }
+    }
+
+    /// A run of `session` that runs.
+    async fn running(&self, session: &SessionFence) -> Grant {
+        let run = self.admit(revision(&[])).await;
+        let grant = self.claim(session, run).await;
+        let step = step(session, &grant);
+        self.store.acknowledge_starting(step.clone()).await.unwrap().into_result().unwrap();
+        let call = AcknowledgeRunning { step, call: running(&grant) };
+        self.store.acknowledge_running(call).await.unwrap().into_result().unwrap();
+        grant
     }
 
     /// Another replica on the same database.

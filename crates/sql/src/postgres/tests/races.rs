@@ -69,15 +69,44 @@ async fn the_clock_is_read_behind_the_last_lock() {
     let Some(fixture) = Fixture::new().await else { return };
     let session = fixture.agent("nas").await;
     let run = fixture.admit(revision(&[])).await;
+    let grant = fixture.claim(&session, run).await;
     let blocker = hold(&fixture, "SELECT FROM run FOR UPDATE").await;
-    let (replica, call) = (fixture.replica().await, claim_of(&fixture, &session, run));
-    let waiting = tokio::spawn(async move { replica.claim(call).await });
+    let replica = fixture.replica().await;
+    let held = step(&session, &grant);
+    let waiting = tokio::spawn(async move { replica.acknowledge_starting(held).await });
     wait_for_a_waiter(&fixture).await;
     // The session's lease runs out while the call waits.
     fixture.clock.advance(Millis::from_secs(46));
     blocker.batch_execute("COMMIT").await.unwrap();
     let refused = waiting.await.unwrap().unwrap();
-    assert!(matches!(refused, Outcome::Refused(ClaimRefused::Refused(_))), "{refused:?}");
+    assert!(matches!(refused, Outcome::Refused(_)), "{refused:?}");
+}
+
+/// A test's clock is told before the locks are waited for; the database's is read behind them.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_plain_call_reads_the_databases_clock_behind_the_last_lock() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let session = fixture.agent("nas").await;
+    let (run, ended) = (fixture.admit(revision(&[])).await, fixture.running(&session).await);
+    let store = PostgresStore::open(&fixture.database.url(), super::PostgresOptions::new()).await.unwrap();
+    let claim = claim_of(&fixture, &session, run);
+    let end = exited(&step(&session, &ended), &ended, 0, b"");
+    for claims in [true, false] {
+        fixture.sql("UPDATE session SET expires_lease = clock_millis() + 3600000");
+        let blocker = hold(&fixture, "SELECT FROM run FOR UPDATE").await;
+        let (replica, claim, end) = (store.clone(), claim.clone(), end.clone());
+        let waiting = tokio::spawn(async move {
+            if claims {
+                replica.claim(claim).await.unwrap().into_result().is_ok()
+            } else {
+                replica.end(end).await.unwrap().into_result().is_ok()
+            }
+        });
+        wait_for_a_waiter(&fixture).await;
+        // The session's lease runs out while the call waits.
+        blocker.batch_execute("UPDATE session SET expires_lease = clock_millis(); COMMIT").await.unwrap();
+        assert!(!waiting.await.unwrap(), "claims: {claims}");
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
