@@ -5,8 +5,13 @@
 //! take several cycles; the cursor goes round, so whatever blocks a lane (nobody matches it, its limit is full) costs one
 //! row. Hints begin a pass at once, a slow scan begins one without any. What is chosen here is a proposal: the claim's
 //! transaction decides. (Control design, *Placement*.)
+//!
+//! Every replica does this for the workers whose pulls are open at it. Of those at the others it knows what they announced:
+//! a run that is due for less than a moment is left to a better-placed one of them. All judge by one order, so in the ordinary
+//! case exactly one replica claims a new run, and it wakes exactly one of its waiting workers.
 
 mod fitting;
+mod left;
 mod pass;
 
 use std::collections::HashMap;
@@ -15,16 +20,19 @@ use std::sync::Arc;
 use futures_util::future::join_all;
 use leasehold_core::claim::NotClaimed;
 use leasehold_core::limits;
+use leasehold_core::time::Millis;
 use leasehold_store::call::{Claim, LaneAfter};
 use leasehold_store::outcome::{Outcome, StoreError};
 use leasehold_store::port::ClaimRefused;
 use leasehold_store::view::{Grant, HeadKey, Lane, LaneKey};
 
+use crate::announce::Why;
 use crate::error::ServiceError;
 use crate::hints::Topic;
 use crate::open_pulls::Reasons;
 use crate::plane::ControlPlane;
-use fitting::{Fitting, Fleet, Matches, Proposal, propose};
+use fitting::{Fitting, Fleet, Matches, Proposal, Proposed, propose};
+use left::Left;
 use pass::{Progress, Tally};
 
 /// What the dispatcher carries from cycle to cycle.
@@ -32,13 +40,19 @@ use pass::{Progress, Tally};
 pub(crate) struct Dispatcher {
     progress: Progress,
     matches: Matches,
+    left: Left,
     /// Pages that a cycle may read inside lanes.
     pages_inside: usize,
 }
 
 impl Default for Dispatcher {
     fn default() -> Self {
-        Self { progress: Progress::default(), matches: Matches::default(), pages_inside: limits::DISPATCH_PAGES }
+        Self {
+            progress: Progress::default(),
+            matches: Matches::default(),
+            left: Left::default(),
+            pages_inside: limits::DISPATCH_PAGES,
+        }
     }
 }
 
@@ -80,7 +94,10 @@ impl ControlPlane {
                 if end == CycleEnd::Idle {
                     std::future::pending::<()>().await;
                 }
-                tokio::time::sleep(self.settings().dispatch_scan.to_std()).await;
+                let scan = self.settings().dispatch_scan;
+                // Sooner, if a run will have been left to another for long enough.
+                let left = dispatcher.left.look_again(self.clock().boot()).map(|wait| wait.plus(Millis::new(1)));
+                tokio::time::sleep(left.map_or(scan, |left| left.min(scan)).to_std()).await;
             };
             if end == CycleEnd::Again {
                 tokio::task::yield_now().await;
@@ -107,7 +124,9 @@ impl ControlPlane {
         }
         let room: usize = waiters.iter().map(|waiter| usize::from(waiter.room())).sum();
         let wanted = room.clamp(1, limits::DISPATCH_CLAIMS);
-        let fleet = Fleet::of(&waiters);
+        let now = self.clock().boot();
+        dispatcher.left.forget(now);
+        let fleet = Fleet::of(&waiters, self.neighbours().waiting(now, &waiters));
         let mut pages_inside = dispatcher.pages_inside;
         let mut fitting = Vec::new();
         let mut complete = false;
@@ -134,7 +153,7 @@ impl ControlPlane {
                 break;
             }
         }
-        let landed = self.claim_all(propose(&fitting, room)).await?;
+        let landed = self.claim_all(self.propose(dispatcher, &fitting, &fleet, room)).await?;
         let (again, tally) = dispatcher.progress.cycle_ended(landed, complete);
         if complete {
             self.settings().metrics.lanes_blocked(tally.full, tally.unmatched);
@@ -142,7 +161,29 @@ impl ControlPlane {
         for waiter in &waiters {
             waiter.cycle_ended(Reasons { counts: tally.of(waiter), truncated: !complete });
         }
+        if landed == Landed::Granted {
+            self.announce(Why::Claimed);
+        }
         Ok(if again { CycleEnd::Again } else { CycleEnd::Settled })
+    }
+
+    /// What is claimed for those who wait here; what goes to others is left to them, for a moment.
+    fn propose(&self, dispatcher: &mut Dispatcher, fitting: &[Fitting], fleet: &Fleet, room: usize) -> Vec<Proposal> {
+        let (now, left) = (self.clock().boot(), &mut dispatcher.left);
+        let Proposed { proposals, left: leaving } = propose(fitting, &fleet.elsewhere, room, |lane, head| {
+            let submitted = head.submitted.map(|submitted| lane.now.utc.since(submitted));
+            left.due_for(head.run, submitted, now)
+        });
+        for (run, due_for, to) in leaving {
+            left.leave(run, due_for, to, now);
+        }
+        self.neighbours().leaves(left.look_again(now).is_some());
+        for proposal in &proposals {
+            if let Some(source) = left.taken_back(proposal.run, now) {
+                self.neighbours().doubt(source);
+            }
+        }
+        proposals
     }
 
     /// The next page of lanes, each with its first run, and whether the pass is over with it.
@@ -271,5 +312,7 @@ impl ControlPlane {
     }
 }
 
+#[cfg(test)]
+mod across;
 #[cfg(test)]
 mod tests;

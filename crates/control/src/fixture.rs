@@ -38,15 +38,30 @@ use crate::pull::{AskAnswer, Pull, Pulled};
 use crate::room::{Elsewhere, Volume};
 use crate::seal::MasterKey;
 
+mod replicas;
+
+pub(crate) use replicas::Replicas;
+
 /// Clocks that stand until they are moved.
 pub(crate) struct StoppedClock {
     utc: AtomicI64,
     boot: AtomicI64,
+    /// From when on they go with tokio's time, if they do.
+    runs_from: Option<tokio::time::Instant>,
 }
 
 impl StoppedClock {
     pub(crate) fn new() -> Self {
-        Self { utc: AtomicI64::new(1_800_000_000_000), boot: AtomicI64::new(1_000_000) }
+        Self { utc: AtomicI64::new(1_800_000_000_000), boot: AtomicI64::new(1_000_000), runs_from: None }
+    }
+
+    /// Clocks that go with tokio's time, which a test may have paused.
+    pub(crate) fn running() -> Self {
+        Self { runs_from: Some(tokio::time::Instant::now()), ..Self::new() }
+    }
+
+    fn ran(&self) -> i64 {
+        self.runs_from.map_or(0, |from| i64::try_from(from.elapsed().as_millis()).unwrap())
     }
 
     pub(crate) fn advance(&self, span: Millis) {
@@ -58,11 +73,11 @@ impl StoppedClock {
 
 impl Clock for StoppedClock {
     fn utc(&self) -> UtcMillis {
-        UtcMillis::new(self.utc.load(Ordering::SeqCst))
+        UtcMillis::new(self.utc.load(Ordering::SeqCst) + self.ran())
     }
 
     fn boot(&self) -> BootInstant {
-        BootInstant::new(self.boot.load(Ordering::SeqCst))
+        BootInstant::new(self.boot.load(Ordering::SeqCst) + self.ran())
     }
 }
 
@@ -98,6 +113,12 @@ pub(crate) struct Running {
 }
 
 impl Running {
+    /// Ends them as the death of the process would: nothing more is said.
+    pub(crate) async fn kill(self) {
+        self.task.abort();
+        assert!(self.task.await.unwrap_err().is_cancelled());
+    }
+
     pub(crate) async fn stop(self) {
         self.stop.send(()).unwrap();
         self.task.await.unwrap();
@@ -111,7 +132,10 @@ impl World {
 
     /// A control plane whose store lies on `volume`.
     pub(crate) async fn on(volume: Arc<dyn Volume>) -> Self {
-        let clock = Arc::new(StoppedClock::new());
+        Self::at(Arc::new(StoppedClock::new()), volume).await
+    }
+
+    async fn at(clock: Arc<StoppedClock>, volume: Arc<dyn Volume>) -> Self {
         let store = Arc::new(ModelStore::new(clock.clone()));
         let entropy = Arc::new(Numbered::default());
         let master = MasterKey::new(&*entropy);

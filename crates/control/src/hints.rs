@@ -10,6 +10,9 @@ use leasehold_core::id::{AttemptId, RunId, WorkerId};
 use leasehold_store::hint::{Hint, HintExchange};
 use tokio::sync::{Notify, watch};
 
+use crate::announce::Why;
+use crate::plane::ControlPlane;
+
 /// What a hint is about.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub(crate) enum Topic {
@@ -42,32 +45,35 @@ impl std::fmt::Debug for Hints {
 }
 
 impl Hints {
-    /// Hints that are said to other replicas, too, and heard of them by [`Hints::relay`].
+    /// Hints that are said to other replicas, too, and heard of them by [`ControlPlane::relay_loop`].
     pub(crate) fn among(replicas: Option<Arc<dyn HintExchange>>) -> Self {
         Self { replicas, ..Self::default() }
     }
 
-    /// Wakes those that wait here by what other replicas say, for ever.
-    pub(crate) async fn relay(&self) {
-        let Some(replicas) = &self.replicas else { return std::future::pending().await };
-        loop {
-            for hint in replicas.hear().await {
-                match hint {
-                    Hint::Dispatch => self.dispatch.notify_one(),
-                    Hint::Run(run) => self.wake(&Topic::Run(run)),
-                    Hint::Attempt(attempt) => self.wake(&Topic::Attempt(attempt)),
-                    Hint::Log(attempt) => self.wake(&Topic::Log(attempt)),
-                    Hint::Worker(worker) => self.wake(&Topic::Worker(worker)),
-                    Hint::Missed => {
-                        for sender in lock(&self.topics).values() {
-                            sender.send_replace(());
-                        }
-                        self.dispatch.notify_one();
-                        self.recovery.notify_one();
-                    }
-                }
-            }
+    /// Whether there may be other replicas.
+    pub(crate) fn reach_others(&self) -> bool {
+        self.replicas.is_some()
+    }
+
+    /// Waits for what other replicas say.
+    async fn hear(&self) -> Vec<Hint> {
+        match &self.replicas {
+            Some(replicas) => replicas.hear().await,
+            None => std::future::pending().await,
         }
+    }
+
+    fn wake_everybody(&self) {
+        for sender in lock(&self.topics).values() {
+            sender.send_replace(());
+        }
+        self.dispatch.notify_one();
+        self.recovery.notify_one();
+    }
+
+    /// Tells the other replicas, and nobody here.
+    pub(crate) fn announce(&self, hint: Hint) {
+        self.say(|| hint);
     }
 
     fn say(&self, hint: impl FnOnce() -> Hint) {
@@ -99,13 +105,18 @@ impl Hints {
         }
     }
 
-    /// A run may be waiting for a worker, or a worker for a run.
+    /// Somebody waits for a run, here: other replicas have nothing for it.
+    pub(crate) fn asked(&self) {
+        self.dispatch.notify_one();
+    }
+
+    /// A run may be waiting for a worker.
     pub(crate) fn dispatch(&self) {
         self.dispatch.notify_one();
         self.say(|| Hint::Dispatch);
     }
 
-    /// Waits for [`Hints::dispatch`]; one given while nobody waited counts.
+    /// Waits for [`Hints::dispatch`] or [`Hints::asked`]; one given while nobody waited counts.
     pub(crate) async fn dispatch_hinted(&self) {
         self.dispatch.notified().await;
     }
@@ -123,6 +134,34 @@ impl Hints {
     #[cfg(test)]
     pub(crate) fn topics(&self) -> usize {
         lock(&self.topics).len()
+    }
+}
+
+impl ControlPlane {
+    /// Wakes those that wait here by what other replicas say, for ever.
+    pub(crate) async fn relay_loop(&self) {
+        let hints = self.hints();
+        loop {
+            for hint in hints.hear().await {
+                match hint {
+                    Hint::Waits(announcement) => {
+                        if self.neighbours().heard(announcement, self.clock().boot()) {
+                            hints.asked();
+                        }
+                    }
+                    Hint::Dispatch => hints.dispatch.notify_one(),
+                    Hint::Run(run) => hints.wake(&Topic::Run(run)),
+                    Hint::Attempt(attempt) => hints.wake(&Topic::Attempt(attempt)),
+                    Hint::Log(attempt) => hints.wake(&Topic::Log(attempt)),
+                    Hint::Worker(worker) => hints.wake(&Topic::Worker(worker)),
+                    Hint::Missed => {
+                        hints.wake_everybody();
+                        // Perhaps nobody heard what was said here either.
+                        self.announce(Why::Repeat);
+                    }
+                }
+            }
+        }
     }
 }
 

@@ -8,6 +8,7 @@
 pub mod access;
 pub mod activate;
 pub mod admit;
+mod announce;
 pub mod audit;
 pub mod cancel;
 mod dispatch;
@@ -19,6 +20,7 @@ mod hints;
 pub mod install;
 pub mod logs;
 pub mod metrics;
+mod neighbours;
 mod open_pulls;
 pub mod plane;
 pub mod principal;

@@ -3,6 +3,7 @@
 //! In memory only, and only a hint about who waits: the claim's transaction decides. A place is given up when its pull is
 //! answered or dropped; a claim in flight is waited for, never forgotten by an answer. (Control design, *Placement*.)
 
+use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
@@ -11,9 +12,11 @@ use leasehold_core::claim::Ask;
 use leasehold_core::crypto::Digest;
 use leasehold_core::directive::Directive;
 use leasehold_core::id::{OfferId, WorkerId};
+use leasehold_core::limits;
 use leasehold_core::placement::MismatchClass;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::session::{Session, SessionFence};
+use leasehold_store::announcement::Waits;
 use leasehold_store::view::Grant;
 use tokio::sync::Notify;
 
@@ -48,7 +51,7 @@ pub(crate) struct Delivery {
 #[derive(Debug)]
 pub(crate) struct Waiter {
     pub(crate) fence: SessionFence,
-    pub(crate) capabilities: Capabilities,
+    pub(crate) capabilities: Arc<Capabilities>,
     pub(crate) digest: Digest,
     waiting: Mutex<Waiting>,
     changed: Notify,
@@ -78,6 +81,11 @@ impl Waiter {
     /// How many of its slots are free, whatever it asks for.
     pub(crate) fn free(&self) -> u16 {
         lock(&self.waiting).free
+    }
+
+    fn free_and_room(&self) -> (u16, u16) {
+        let waiting = lock(&self.waiting);
+        (waiting.free, waiting.room())
     }
 
     /// Whether its pull is being answered or was cut off: what is claimed for it now, a later pull may have to find.
@@ -221,7 +229,14 @@ struct Registry {
 /// The open pulls of this process.
 #[derive(Debug, Default)]
 pub(crate) struct OpenPulls {
-    registry: Arc<Mutex<Registry>>,
+    shared: Arc<Shared>,
+}
+
+#[derive(Debug, Default)]
+struct Shared {
+    registry: Mutex<Registry>,
+    /// Somebody began to wait with room, or left.
+    changed: Notify,
 }
 
 impl OpenPulls {
@@ -230,13 +245,13 @@ impl OpenPulls {
     pub(crate) fn enter(&self, fence: &SessionFence, session: &Session, asks: &[Ask]) -> (Place, bool) {
         let waiter = Arc::new(Waiter {
             fence: fence.clone(),
-            capabilities: session.capabilities.clone(),
+            capabilities: Arc::new(session.capabilities.clone()),
             digest: session.capabilities.digest(),
             waiting: Mutex::new(Waiting { open: asks.iter().cloned().collect(), ..Waiting::default() }),
             changed: Notify::new(),
             looked: Notify::new(),
         });
-        let mut registry = lock(&self.registry);
+        let mut registry = lock(&self.shared.registry);
         let number = registry.next;
         registry.next += 1;
         registry.waiters.insert(number, Arc::clone(&waiter));
@@ -246,31 +261,56 @@ impl OpenPulls {
         if let Some(earlier) = &earlier {
             earlier.supersede();
         }
-        (Place { registry: Arc::clone(&self.registry), number, waiter }, earlier.is_some())
+        (Place { shared: Arc::clone(&self.shared), number, waiter }, earlier.is_some())
     }
 
     /// Those that can be given a run now, in the order they came.
     pub(crate) fn with_room(&self) -> Vec<Arc<Waiter>> {
-        lock(&self.registry).waiters.values().filter(|waiter| waiter.room() > 0).cloned().collect()
+        lock(&self.shared.registry).waiters.values().filter(|waiter| waiter.room() > 0).cloned().collect()
+    }
+
+    /// The best of those that can be given a run now, as they are announced: of each kind of machine the first, then of each the
+    /// second, as many as fit.
+    pub(crate) fn best(&self) -> Vec<Waits> {
+        let mut kinds: BTreeMap<[u8; 32], Vec<Waits>> = BTreeMap::new();
+        for waiter in self.with_room() {
+            let (free, room) = waiter.free_and_room();
+            if room > 0 {
+                let (worker, capabilities) = (waiter.fence.worker.clone(), waiter.digest);
+                let waits = Waits { worker, capabilities, free, room };
+                kinds.entry(*waiter.digest.as_bytes()).or_default().push(waits);
+            }
+        }
+        for kind in kinds.values_mut() {
+            kind.sort_by(|one, other| (Reverse(one.free), &one.worker).cmp(&(Reverse(other.free), &other.worker)));
+        }
+        let deepest = kinds.values().map(Vec::len).max().unwrap_or_default();
+        let by_rank = (0..deepest).flat_map(|rank| kinds.values().filter_map(move |kind| kind.get(rank)));
+        by_rank.take(limits::ANNOUNCED).cloned().collect()
+    }
+
+    /// Waits until somebody began to wait with room, or left. For one caller at a time; what happened before counts.
+    pub(crate) async fn changed(&self) {
+        self.shared.changed.notified().await;
     }
 
     /// Whether this worker waits here to be given something.
     pub(crate) fn asks(&self, worker: &WorkerId) -> bool {
-        let registry = lock(&self.registry);
+        let registry = lock(&self.shared.registry);
         let waiter = registry.by_worker.get(worker).and_then(|number| registry.waiters.get(number));
         waiter.is_some_and(|waiter| waiter.room() > 0)
     }
 
     /// Whether a directive is there that this session was not told yet.
     pub(crate) fn has_news(&self, fence: &SessionFence, directives: &[Directive]) -> bool {
-        let registry = lock(&self.registry);
+        let registry = lock(&self.shared.registry);
         let told = registry.told.get(&fence.worker).filter(|(session, _)| same_session(session, fence));
         directives.iter().any(|directive| told.is_none_or(|(_, told)| !told.contains(directive)))
     }
 
     /// The session was told these, and what it was told before is over.
     pub(crate) fn told(&self, fence: &SessionFence, directives: &[Directive]) {
-        let mut registry = lock(&self.registry);
+        let mut registry = lock(&self.shared.registry);
         if directives.is_empty() {
             registry.told.remove(&fence.worker);
         } else {
@@ -280,25 +320,32 @@ impl OpenPulls {
 
     /// How many pulls are open.
     pub(crate) fn len(&self) -> usize {
-        lock(&self.registry).waiters.len()
+        lock(&self.shared.registry).waiters.len()
     }
 }
 
 /// A pull's place among the open ones; given up when closed or dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
-    registry: Arc<Mutex<Registry>>,
+    shared: Arc<Shared>,
     number: u64,
     waiter: Arc<Waiter>,
 }
 
 impl Place {
-    /// Notes how many slots the store counts as free; answers whether the pull can be given a run now.
-    pub(crate) fn refresh(&self, free_slots: u16) -> bool {
+    /// Notes how many slots the store counts as free; answers how many runs more the pull could be given before, and can be
+    /// given now.
+    pub(crate) fn refresh(&self, free_slots: u16) -> (u16, u16) {
         let mut waiting = lock(&self.waiter.waiting);
+        let before = waiting.room();
         // A claim in flight may or may not be counted already.
         waiting.free = free_slots.saturating_sub(waiting.in_flight);
-        waiting.room() > 0
+        let after = waiting.room();
+        drop(waiting);
+        if before != after {
+            self.shared.changed.notify_one();
+        }
+        (before, after)
     }
 
     /// Waits until there is something to answer. May be dropped and called again.
@@ -333,11 +380,13 @@ impl Place {
 impl Drop for Place {
     fn drop(&mut self) {
         lock(&self.waiter.waiting).closing = true;
-        let mut registry = lock(&self.registry);
+        let mut registry = lock(&self.shared.registry);
         registry.waiters.remove(&self.number);
         if registry.by_worker.get(&self.waiter.fence.worker) == Some(&self.number) {
             registry.by_worker.remove(&self.waiter.fence.worker);
         }
+        drop(registry);
+        self.shared.changed.notify_one();
     }
 }
 

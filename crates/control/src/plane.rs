@@ -6,16 +6,19 @@
 use std::sync::Arc;
 
 use leasehold_core::disk::Room;
+use leasehold_core::id::ReplicaId;
 use leasehold_core::registration::Cadence;
 use leasehold_core::time::{BootInstant, Clock, Entropy, Millis, UtcMillis};
 use leasehold_store::outcome::StoreError;
 use leasehold_store::port::Store;
 use tokio::sync::watch;
 
+use crate::announce::Announced;
 use crate::error::{Denied, ServiceError};
 use crate::hints::Hints;
 use crate::install::Keys;
 use crate::metrics::Metrics;
+use crate::neighbours::Neighbours;
 use crate::open_pulls::OpenPulls;
 use crate::room::{Elsewhere, Volume};
 
@@ -75,6 +78,8 @@ struct Inner {
     settings: Settings,
     hints: Hints,
     open_pulls: OpenPulls,
+    neighbours: Neighbours,
+    announced: Announced,
     draining: watch::Sender<bool>,
     /// What the disk had room for when it was asked last.
     room: std::sync::Mutex<Room>,
@@ -92,6 +97,7 @@ impl ControlPlane {
         settings: Settings,
     ) -> Self {
         let hints = Hints::among(store.hints());
+        let neighbours = Neighbours::of(ReplicaId::new(clock.utc(), &*entropy));
         let inner = Inner {
             store,
             keys,
@@ -100,6 +106,8 @@ impl ControlPlane {
             settings,
             hints,
             open_pulls: OpenPulls::default(),
+            neighbours,
+            announced: Announced::default(),
             draining: watch::Sender::new(false),
             room: std::sync::Mutex::new(Room::Ample),
             checked: tokio::sync::Mutex::default(),
@@ -117,13 +125,14 @@ impl ControlPlane {
             shutdown.await;
             self.inner.draining.send_replace(true);
         };
-        let relay = async {
+        let listen = async {
             tokio::select! {
-                () = self.hints().relay() => {}
+                () = self.relay_loop() => {}
+                () = self.learn_loop() => {}
                 () = self.drained() => {}
             }
         };
-        tokio::join!(begin_drain, self.dispatch_loop(), self.recovery_loop(), relay);
+        tokio::join!(begin_drain, self.dispatch_loop(), self.recovery_loop(), self.announce_loop(), listen);
     }
 
     /// Whether work can be done: the store commits, its disk has room for new work, and the control plane does not drain.
@@ -195,6 +204,14 @@ impl ControlPlane {
 
     pub(crate) fn open_pulls(&self) -> &OpenPulls {
         &self.inner.open_pulls
+    }
+
+    pub(crate) fn neighbours(&self) -> &Neighbours {
+        &self.inner.neighbours
+    }
+
+    pub(crate) fn announced(&self) -> &Announced {
+        &self.inner.announced
     }
 
     pub(crate) fn last_room(&self) -> std::sync::MutexGuard<'_, Room> {

@@ -113,14 +113,14 @@ impl ControlPlane {
                 }
             }
             let Some(waiting) = &place else { continue };
-            let may_get = waiting.refresh(state.free_slots);
-            if may_get {
-                self.hints().dispatch();
+            let (before, room) = waiting.refresh(state.free_slots);
+            if room > before {
+                self.hints().asked();
             }
             let over = async {
                 (&mut deadline).await;
                 // Also a pull that does not wait is looked for work for once.
-                if may_get {
+                if room > 0 {
                     waiting.looked().await;
                 }
             };

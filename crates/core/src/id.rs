@@ -153,6 +153,10 @@ uuid_id!(
     EnrollmentId, "enrollment id"
 );
 uuid_id!(
+    /// A replica: one life of one control plane process.
+    ReplicaId, "replica id"
+);
+uuid_id!(
     /// An API token's public id (never the token itself).
     ApiTokenId, "token id"
 );

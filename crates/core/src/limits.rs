@@ -120,6 +120,16 @@ pub const DISPATCH_PAGES: usize = 16;
 pub const DISPATCH_PAGE_MAX: usize = 64;
 /// Claims of one dispatch cycle.
 pub const DISPATCH_CLAIMS: usize = 64;
+/// Waiting workers that a replica announces to the others.
+pub const ANNOUNCED: usize = 32;
+/// How often a replica repeats what it announced while somebody waits there.
+pub const ANNOUNCE_EVERY: Millis = Millis::from_secs(5);
+/// How long an announcement that is not repeated is believed: a replica that died is forgotten after it.
+pub const ANNOUNCED_FOR: Millis = Millis::from_secs(15);
+/// Replicas whose announcements are kept.
+pub const REPLICAS: usize = 64;
+/// Runs of which a replica keeps that it left them to another; it leaves no more.
+pub const LEFT: usize = 1024;
 /// Runs that an explanation names of those that hold the places of a full limit; more are only counted.
 pub const HOLDERS: usize = 8;
 

@@ -5,6 +5,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use async_trait::async_trait;
 use leasehold_core::actor::Actor;
@@ -26,6 +27,7 @@ use crate::call::{
     DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
     NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
 };
+use crate::hint::HintExchange;
 use crate::method;
 use crate::observe::Access;
 use crate::outcome::{StoreError, Stored};
@@ -122,17 +124,32 @@ pub struct Faulty {
     /// The methods that were done and whose answer was lost.
     lost: Mutex<BTreeSet<&'static str>>,
     told: Option<Told>,
+    hints: Option<Arc<dyn HintExchange>>,
+    takes: Duration,
 }
 
 impl Faulty {
     /// `inner` with faults.
     pub fn new(inner: Arc<dyn Store>, schedule: Schedule) -> Self {
-        Self { inner, schedule: Mutex::new(schedule), lost: Mutex::default(), told: None }
+        let (lost, takes) = (Mutex::default(), Duration::ZERO);
+        Self { inner, schedule: Mutex::new(schedule), lost, told: None, hints: None, takes }
     }
 
     /// `inner` without faults of ours; `told` hears which method is called, before it is, and may see to other faults.
     pub fn telling(inner: Arc<dyn Store>, told: impl Fn(&'static str) + Send + Sync + 'static) -> Self {
         Self { told: Some(Box::new(told)), ..Self::new(inner, Schedule::cycle([])) }
+    }
+
+    /// The same as one replica's store, whose hints go by `exchange`.
+    #[must_use]
+    pub fn hinting(self, exchange: Arc<dyn HintExchange>) -> Self {
+        Self { hints: Some(exchange), ..self }
+    }
+
+    /// The same, and each call is on its way for this long before anything is done: others come in between.
+    #[must_use]
+    pub fn taking(self, takes: Duration) -> Self {
+        Self { takes, ..self }
     }
 
     /// The methods that were done and whose answer was lost.
@@ -151,6 +168,9 @@ impl Faulty {
     ) -> Result<T, StoreError> {
         if let Some(told) = &self.told {
             told(method);
+        }
+        if !self.takes.is_zero() {
+            tokio::time::sleep(self.takes).await;
         }
         match (self.next(), method::access_of(method)) {
             (Fault::None, _) => call.await,
@@ -181,6 +201,10 @@ impl std::fmt::Debug for Faulty {
 
 #[async_trait]
 impl Store for Faulty {
+    fn hints(&self) -> Option<Arc<dyn HintExchange>> {
+        self.hints.clone()
+    }
+
     async fn now(&self) -> Result<Now, StoreError> {
         self.call("now", self.inner.now()).await
     }

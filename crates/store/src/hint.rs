@@ -9,10 +9,14 @@ use std::str::FromStr;
 use async_trait::async_trait;
 use leasehold_core::id::{AttemptId, RunId, WorkerId};
 
+use crate::announcement::Announcement;
+
 /// What may have changed.
 #[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Hint {
-    /// A run may be waiting for a worker, or a worker for a run.
+    /// Who waits at a replica. Before what wakes: whoever is woken looks with it.
+    Waits(Announcement),
+    /// A run may be waiting for a worker.
     Dispatch,
     /// A run's state or events.
     Run(RunId),
@@ -29,6 +33,7 @@ pub enum Hint {
 impl fmt::Display for Hint {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
+            Self::Waits(announcement) => write!(f, "waits {announcement}"),
             Self::Dispatch => f.write_str("dispatch"),
             Self::Run(run) => write!(f, "run {run}"),
             Self::Attempt(attempt) => write!(f, "attempt {attempt}"),
@@ -50,12 +55,13 @@ impl FromStr for Hint {
     fn from_str(text: &str) -> Result<Self, NotAHint> {
         let (kind, of) = text.split_once(' ').unwrap_or((text, ""));
         match kind {
-            "dispatch" => Ok(Self::Dispatch),
+            "waits" => of.parse().map(Self::Waits),
+            "dispatch" if of.is_empty() => Ok(Self::Dispatch),
             "run" => of.parse().map(Self::Run).map_err(|_| NotAHint),
             "attempt" => of.parse().map(Self::Attempt).map_err(|_| NotAHint),
             "log" => of.parse().map(Self::Log).map_err(|_| NotAHint),
             "worker" => of.parse().map(Self::Worker).map_err(|_| NotAHint),
-            "missed" => Ok(Self::Missed),
+            "missed" if of.is_empty() => Ok(Self::Missed),
             _ => Err(NotAHint),
         }
     }
@@ -79,6 +85,7 @@ mod tests {
     fn every_hint_survives_its_text() {
         let (run, attempt) = ("01900000-0000-7000-8000-000000000001", "01900000-0000-7000-8000-000000000002");
         for hint in [
+            Hint::Waits(format!("1 {run} 7").parse().unwrap()),
             Hint::Dispatch,
             Hint::Run(run.parse().unwrap()),
             Hint::Attempt(attempt.parse().unwrap()),
@@ -88,7 +95,7 @@ mod tests {
         ] {
             assert_eq!(hint.to_string().parse(), Ok(hint));
         }
-        for other in ["", "run", "run x", "something new"] {
+        for other in ["", "run", "run x", "dispatch now", "missed it", "waits", "waits 2 something", "something new"] {
             assert_eq!(other.parse::<Hint>(), Err(NotAHint), "{other}");
         }
     }

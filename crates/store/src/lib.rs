@@ -5,6 +5,7 @@
 //! of tests for every implementation, [`model`] the implementation in memory, [`faulty`] the one that fails on purpose.
 //! (Control design, *Store*; ADR-0012 §6.)
 
+pub mod announcement;
 pub mod call;
 pub mod contract;
 pub mod faulty;

@@ -146,6 +146,8 @@ pub struct Candidate {
     pub concurrency: Option<u32>,
     /// Whether it holds a place itself, because something of an earlier attempt may still live.
     pub holds: bool,
+    /// When it was submitted, while nobody ever claimed it: since then it has been due. Of others that moment is not kept.
+    pub submitted: Option<UtcMillis>,
     /// Workers that gave it back, and until when they are not asked again.
     pub refused: Vec<(WorkerId, Refused)>,
 }

@@ -4,14 +4,17 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, HashMap};
 use std::sync::Arc;
 
+use leasehold_core::capability::Capabilities;
 use leasehold_core::crypto::Digest;
 use leasehold_core::id::{ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::limits;
 use leasehold_core::occupancy::Places;
-use leasehold_core::placement::{Candidate, MismatchClass, Score, matches, rank};
+use leasehold_core::placement::{Candidate, MismatchClass, Score, left_to_another, matches, rank};
+use leasehold_core::time::Millis;
 use leasehold_store::view::{Candidate as Head, HeadKey, Lane};
 
 use super::pass::Tally;
+use crate::neighbours::{Neighbour, Source};
 use crate::open_pulls::{Reserved, Waiter};
 
 /// Matches that are remembered; then all are forgotten.
@@ -25,15 +28,20 @@ type MatchKey = (Digest, String, Option<WorkerId>);
 pub(super) struct Matches(HashMap<MatchKey, Result<Score, MismatchClass>>);
 
 impl Matches {
-    fn verdict(&mut self, lane: &Lane, waiter: &Waiter) -> Result<Score, MismatchClass> {
+    fn verdict(
+        &mut self,
+        lane: &Lane,
+        digest: Digest,
+        capabilities: &Capabilities,
+        worker: &WorkerId,
+    ) -> Result<Score, MismatchClass> {
         if self.0.len() > CACHED_MATCHES {
             self.0.clear();
         }
-        let worker = &waiter.fence.worker;
         let named = names_workers(lane).then(|| worker.clone());
-        let key = (waiter.digest, lane.key.placement.clone(), named);
+        let key = (digest, lane.key.placement.clone(), named);
         *self.0.entry(key).or_insert_with(|| {
-            matches(&lane.placement, &waiter.capabilities, worker)
+            matches(&lane.placement, capabilities, worker)
                 .map_err(|lacks| lacks.first().map_or(MismatchClass::WorkerId, |lack| lack.class))
         })
     }
@@ -43,16 +51,19 @@ fn names_workers(lane: &Lane) -> bool {
     !lane.placement.require().worker_ids.is_empty()
 }
 
-/// Those who wait, by what they can do: a fleet has many machines and few kinds.
-pub(super) struct Fleet(BTreeMap<[u8; 32], Vec<Arc<Waiter>>>);
+/// Those who wait here, by what they can do: a fleet has many machines and few kinds; and those who wait elsewhere.
+pub(super) struct Fleet {
+    kinds: BTreeMap<[u8; 32], Vec<Arc<Waiter>>>,
+    pub(super) elsewhere: Vec<Neighbour>,
+}
 
 impl Fleet {
-    pub(super) fn of(waiters: &[Arc<Waiter>]) -> Self {
+    pub(super) fn of(waiters: &[Arc<Waiter>], elsewhere: Vec<Neighbour>) -> Self {
         let mut kinds: BTreeMap<_, Vec<_>> = BTreeMap::new();
         for waiter in waiters {
             kinds.entry(*waiter.digest.as_bytes()).or_default().push(Arc::clone(waiter));
         }
-        Self(kinds)
+        Self { kinds, elsewhere }
     }
 
     /// The lane with those that it fits; none if it fits nobody, or none of its runs has a place. Notes what keeps it from
@@ -60,10 +71,14 @@ impl Fleet {
     pub(super) fn fit(&self, lane: Lane, known: &mut Matches, tally: &mut Tally) -> Option<Fitting> {
         let mut waiters = Vec::new();
         let full = lane.heads.first().is_some_and(|head| free(&lane, head) == 0);
-        for kind in self.0.values() {
+        for kind in self.kinds.values() {
             // One verdict serves a whole kind, unless the placement names workers.
             let judged = if names_workers(&lane) { kind.len() } else { 1 };
-            let verdicts: Vec<_> = kind.iter().take(judged).map(|waiter| known.verdict(&lane, waiter)).collect();
+            let verdicts: Vec<_> = kind
+                .iter()
+                .take(judged)
+                .map(|waiter| known.verdict(&lane, waiter.digest, &waiter.capabilities, &waiter.fence.worker))
+                .collect();
             let before = waiters.len();
             for (place, waiter) in kind.iter().enumerate() {
                 if let Some(Ok(score)) = verdicts.get(place).or(verdicts.last()) {
@@ -84,7 +99,13 @@ impl Fleet {
             tally.full += 1;
             return None;
         }
-        Some(Fitting { lane, waiters, over: false })
+        let mut elsewhere = Vec::new();
+        for (place, Neighbour { waits, capabilities, .. }) in self.elsewhere.iter().enumerate() {
+            if let Ok(score) = known.verdict(&lane, waits.capabilities, capabilities, &waits.worker) {
+                elsewhere.push((place, score));
+            }
+        }
+        Some(Fitting { lane, waiters, elsewhere, over: false })
     }
 }
 
@@ -111,6 +132,8 @@ pub(super) struct Fitting {
     pub(super) lane: Lane,
     /// Who, and how well.
     waiters: Vec<(Arc<Waiter>, Score)>,
+    /// Who of those that wait elsewhere, by their place among them, and how well.
+    elsewhere: Vec<(usize, Score)>,
     /// Whether its heads are all the runs it has.
     over: bool,
 }
@@ -195,20 +218,35 @@ impl<'a> Promised<'a> {
     }
 }
 
+/// What comes of bringing heads and asks together.
+#[derive(Default)]
+pub(super) struct Proposed {
+    pub(super) proposals: Vec<Proposal>,
+    /// Runs that are left to those who fit better and wait elsewhere, how long they have been due, and to whom.
+    pub(super) left: Vec<(RunId, Millis, Source)>,
+}
+
 /// Brings heads and asks together: heads by priority, then in the order they came; for each the best worker with room.
-/// Within a lane nothing overtakes a run that waits for a place.
-pub(super) fn propose(fitting: &[Fitting], room: usize) -> Vec<Proposal> {
+/// Within a lane nothing overtakes a run that waits for a place. `due_for`: how long a run has been due.
+pub(super) fn propose(
+    fitting: &[Fitting],
+    elsewhere: &[Neighbour],
+    room: usize,
+    due_for: impl Fn(&Lane, &Head) -> Millis,
+) -> Proposed {
     let mut heads: Vec<_> = fitting
         .iter()
         .enumerate()
         .flat_map(|(place, fit)| fit.lane.heads.iter().map(move |head| (place, fit, head)))
         .collect();
     heads.sort_by_key(|(_, _, head)| (Reverse(head.priority), head.run));
-    let mut proposals = Vec::new();
+    let mut proposed = Proposed::default();
     let mut promised = Promised::default();
+    // What is left of those who wait elsewhere: each replica goes through the same heads and finds the same.
+    let mut others: Vec<(u16, u16)> = elsewhere.iter().map(|there| (there.waits.free, there.waits.room)).collect();
     let mut full = vec![false; fitting.len()];
     for (place, fit, head) in heads {
-        if proposals.len() >= room.min(limits::DISPATCH_CLAIMS) {
+        if proposed.proposals.len() >= room.min(limits::DISPATCH_CLAIMS) {
             break;
         }
         // Who holds a place itself waits for none that those before it wait for.
@@ -219,27 +257,46 @@ pub(super) fn propose(fitting: &[Fitting], room: usize) -> Vec<Proposal> {
             full[place] = true;
             continue;
         }
-        let candidates = fit
-            .waiters
-            .iter()
-            .filter(|(waiter, _)| waiter.room() > 0 && !gave_back(&fit.lane, head, &waiter.fence.worker));
-        let ranked = rank(
-            candidates
-                .map(|(waiter, score)| Candidate {
-                    worker: waiter.fence.worker.clone(),
-                    score: *score,
-                    free_slots: u32::from(waiter.free()),
-                })
-                .collect(),
-        );
+        let ranked = ranked(fit, head);
+        let Some(best) = ranked.first() else { continue };
+        let due_for = due_for(&fit.lane, head);
+        let rivals = fit.elsewhere.iter().filter_map(|(there, score)| {
+            let (worker, (free, room)) = (&elsewhere[*there].waits.worker, others[*there]);
+            let open = room > 0 && !gave_back(&fit.lane, head, worker);
+            open.then(|| Candidate { worker: worker.clone(), score: *score, free_slots: u32::from(free) })
+        });
+        if let Some(rival) = left_to_another(due_for, best, rivals)
+            && let Some(there) = elsewhere.iter().position(|there| there.waits.worker == rival.worker)
+        {
+            let (free, room) = others[there];
+            others[there] = (free.saturating_sub(1), room.saturating_sub(1));
+            // It takes a place there.
+            promised.promise(&fit.lane);
+            proposed.left.push((head.run, due_for, elsewhere[there].source));
+            continue;
+        }
         for candidate in ranked {
             let found = fit.waiters.iter().find(|(waiter, _)| waiter.fence.worker == candidate.worker);
             if let Some(reserved) = found.and_then(|(waiter, _)| waiter.reserve()) {
-                proposals.push(Proposal { reserved, run: head.run, score: candidate.score });
+                proposed.proposals.push(Proposal { reserved, run: head.run, score: candidate.score });
                 promised.promise(&fit.lane);
                 break;
             }
         }
     }
-    proposals
+    proposed
+}
+
+/// Those who wait here and can be given the run, the best first.
+fn ranked(fit: &Fitting, head: &Head) -> Vec<Candidate> {
+    let open =
+        fit.waiters.iter().filter(|(waiter, _)| waiter.room() > 0 && !gave_back(&fit.lane, head, &waiter.fence.worker));
+    rank(
+        open.map(|(waiter, score)| Candidate {
+            worker: waiter.fence.worker.clone(),
+            score: *score,
+            free_slots: u32::from(waiter.free()),
+        })
+        .collect(),
+    )
 }

@@ -24,7 +24,7 @@ mod scoring;
 pub use explain::{Availability, Explanation, Outlook, WorkerExplanation, WorkerFacts, explain};
 pub use expression::{ExpressionError, parse_preference, parse_requirement};
 pub use matching::{Mismatch, MismatchClass, matches, pick_gpus};
-pub use scoring::{Candidate, Score, left_to_another, rank, score};
+pub use scoring::{Candidate, Score, better, left_to_another, rank, score};
 
 /// The executor that everything needs unless it says otherwise.
 pub const PROCESS: &str = "process";

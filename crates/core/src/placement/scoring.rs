@@ -1,6 +1,6 @@
 //! Which of the workers that match is the best: deterministic, so that every replica agrees.
 
-use std::cmp::Reverse;
+use std::cmp::{Ordering, Reverse};
 
 use super::Placement;
 use crate::capability::Capabilities;
@@ -44,18 +44,29 @@ pub fn score(placement: &Placement, capabilities: &Capabilities) -> Score {
     Score(met.map(|preference| i64::from(preference.weight)).sum())
 }
 
-/// The best first: by score, then free slots, then worker id; at most [`CANDIDATES`], cut after matching.
+/// Which of two candidates is the better one, first the better: by score, then free slots, then worker id. The one order that
+/// every replica judges by.
+pub fn better(one: &Candidate, other: &Candidate) -> Ordering {
+    let place = |candidate: &Candidate| (Reverse(candidate.score), Reverse(candidate.free_slots));
+    place(one).cmp(&place(other)).then_with(|| one.worker.cmp(&other.worker))
+}
+
+/// The best first; at most [`CANDIDATES`], cut after matching.
 pub fn rank(mut candidates: Vec<Candidate>) -> Vec<Candidate> {
-    candidates.sort_by(|a, b| {
-        (Reverse(a.score), Reverse(a.free_slots), &a.worker).cmp(&(Reverse(b.score), Reverse(b.free_slots), &b.worker))
-    });
+    candidates.sort_by(better);
     candidates.truncate(CANDIDATES);
     candidates
 }
 
-/// Whether a run that has been due for `due_for` is left to a worker that waits at another replica: for a moment, and only
-/// to one that fits better. Equal scores leave nothing: free slots and names there are old news, and waiting for them would
-/// delay every other run for nothing.
-pub fn left_to_another(due_for: Millis, here: Score, elsewhere: impl IntoIterator<Item = Score>) -> bool {
-    due_for < PLACEMENT_PREFERENCE && elsewhere.into_iter().any(|score| score > here)
+/// To whom a run that has been due for `due_for` is left, of those who wait at other replicas: to the best of them, if it goes
+/// before `here`, the best of this replica, and for a moment only. One order for all makes each replica find the same one.
+pub fn left_to_another(
+    due_for: Millis,
+    here: &Candidate,
+    elsewhere: impl IntoIterator<Item = Candidate>,
+) -> Option<Candidate> {
+    if due_for >= PLACEMENT_PREFERENCE {
+        return None;
+    }
+    elsewhere.into_iter().min_by(better).filter(|best| better(best, here) == Ordering::Less)
 }

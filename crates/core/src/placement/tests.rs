@@ -332,11 +332,22 @@ fn a_full_limit_holds_the_run_back_whatever_the_workers() {
 
 #[test]
 fn a_run_is_left_to_a_better_worker_elsewhere_for_a_moment_only() {
-    let (low, high) = (Score::new(1), Score::new(2));
+    let (low, high) = (candidate("low", 1, 4), candidate("high", 2, 1));
     let moment = PLACEMENT_PREFERENCE.minus(Millis::new(1));
-    assert!(left_to_another(moment, low, [low, high]));
-    assert!(!left_to_another(PLACEMENT_PREFERENCE, low, [high]), "then whoever is here has it");
-    assert!(!left_to_another(moment, low, [low]), "equals do not wait for each other");
-    assert!(!left_to_another(moment, high, [low]));
-    assert!(!left_to_another(Millis::ZERO, low, []), "nobody waits elsewhere");
+    assert_eq!(left_to_another(moment, &low, [low.clone(), high.clone()]), Some(high.clone()));
+    assert_eq!(left_to_another(PLACEMENT_PREFERENCE, &low, [high.clone()]), None, "then whoever is here has it");
+    assert_eq!(left_to_another(moment, &high, [low.clone()]), None);
+    assert_eq!(left_to_another(Millis::ZERO, &low, []), None, "nobody waits elsewhere");
+}
+
+#[test]
+fn replicas_that_know_of_each_other_leave_a_run_to_exactly_one_of_them() {
+    let waiting = [candidate("c", 5, 1), candidate("a", 5, 2), candidate("b", 5, 2), candidate("d", 0, 9)];
+    let takes = |here: &Candidate| {
+        let elsewhere = waiting.iter().filter(|candidate| *candidate != here).cloned();
+        left_to_another(Millis::ZERO, here, elsewhere).is_none()
+    };
+    let takers: Vec<_> = waiting.iter().filter(|here| takes(here)).map(|here| here.worker.clone()).collect();
+    assert_eq!(takers, [worker("a")], "by score, then free slots, then worker id");
+    assert_eq!(rank(waiting.to_vec())[0].worker, takers[0], "the order that one replica ranks by");
 }

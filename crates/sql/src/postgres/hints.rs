@@ -24,8 +24,8 @@ const GATHERED: Duration = Duration::from_millis(5);
 /// How long after a connection broke the next one is tried.
 const AGAIN: Duration = Duration::from_secs(1);
 
-/// Hints in one notification: what fits the 8,000 bytes that PostgreSQL takes.
-const TOGETHER: usize = 48;
+/// Bytes of hints in one notification: PostgreSQL takes less than 8,000.
+const TOGETHER: usize = 7_900;
 
 /// Hints that wait to be said; beyond, they become one that says *anything*.
 const WAITING: usize = 4096;
@@ -85,6 +85,12 @@ impl HintExchange for Hints {
             hints.clear();
             hints.insert(Hint::Missed);
         }
+        if matches!(hint, Hint::Waits(_)) {
+            // Only the newest counts. Announcements sort first.
+            while hints.first().is_some_and(|first| matches!(first, Hint::Waits(_))) {
+                hints.pop_first();
+            }
+        }
         hints.insert(hint);
         drop(hints);
         self.said.news.notify_one();
@@ -110,8 +116,9 @@ async fn exchange(
     let messages = stream::poll_fn(move |context| connection.poll_message(context));
     let failed = |source| OpenError::asked("exchange hints", source);
     let channel = format!("leasehold {schema}");
-    // A parameter cannot name a channel that is listened to.
-    let listen = format!("LISTEN {}", connect::quoted(&channel));
+    // A parameter cannot name a channel that is listened to. A hint need not outlive a crash: it waits for no disk and no
+    // standby.
+    let listen = format!("SET synchronous_commit TO off; LISTEN {}", connect::quoted(&channel));
     let own = async {
         client.batch_execute(&listen).await?;
         client.query_one("SELECT pg_backend_pid()", &[]).await?.try_get::<_, i32>(0)
@@ -144,6 +151,21 @@ fn gone() -> OpenError {
     OpenError::Url("the connection for hints has ended".to_owned())
 }
 
+/// Lines, as many together as one notification takes.
+fn packed(lines: impl Iterator<Item = String>) -> Vec<String> {
+    let mut packed: Vec<String> = Vec::new();
+    for line in lines {
+        match packed.last_mut() {
+            Some(together) if together.len() + 1 + line.len() <= TOGETHER => {
+                together.push('\n');
+                together.push_str(&line);
+            }
+            _ => packed.push(line),
+        }
+    }
+    packed
+}
+
 /// Says what is to be said, as it comes.
 async fn say(client: &tokio_postgres::Client, channel: &str, said: &Said) -> Result<(), tokio_postgres::Error> {
     let notify = client.prepare("SELECT pg_notify($1, $2)").await?;
@@ -151,9 +173,8 @@ async fn say(client: &tokio_postgres::Client, channel: &str, said: &Said) -> Res
         said.news.notified().await;
         tokio::time::sleep(GATHERED).await;
         let hints = std::mem::take(&mut *said.hints.lock().unwrap_or_else(PoisonError::into_inner));
-        let hints: Vec<String> = hints.iter().map(ToString::to_string).collect();
-        for together in hints.chunks(TOGETHER) {
-            client.execute(&notify, &[&channel, &together.join("\n")]).await?;
+        for together in packed(hints.iter().map(ToString::to_string)) {
+            client.execute(&notify, &[&channel, &together]).await?;
         }
     }
 }

@@ -60,7 +60,8 @@ async fn holder_first(tx: &Tx, lane: &mut Lane, heads: usize) -> Result<(), Faul
                AND run.lane_task = $3";
     let holding = tx.all(sql, values![key.project, key.placement, key.task], |columns| {
         let (run, priority, concurrency) = (columns.next()?, columns.next()?, columns.next()?);
-        Ok(Candidate { run, priority, concurrency, holds: true, refused: Vec::new() })
+        // What holds a place was claimed before.
+        Ok(Candidate { run, priority, concurrency, holds: true, submitted: None, refused: Vec::new() })
     });
     if let Some(first) = holding.await?.into_iter().min_by_key(|head| (Reverse(head.priority), head.run)) {
         lane.heads.retain(|head| head.run != first.run);
@@ -157,7 +158,8 @@ async fn lane(tx: &Tx, key: Key, heads: usize) -> Result<Lane, Fault> {
 macro_rules! candidates_where {
     ($behind:literal) => {
         concat!(
-            "SELECT id, priority, concurrency FROM run WHERE state = 'pending' AND project = $1 \
+            "SELECT id, priority, concurrency, CASE WHEN fence IS NULL THEN created_at END FROM run \
+             WHERE state = 'pending' AND project = $1 \
              AND placement = $2 AND lane_task = $3 AND ",
             $behind,
             " ORDER BY priority DESC, id LIMIT $4"
@@ -169,7 +171,8 @@ macro_rules! candidates_where {
 async fn candidates(tx: &Tx, key: &Key, after: Option<HeadKey>, limit: usize) -> Result<Vec<Candidate>, Fault> {
     let read = |columns: &mut rows::Columns<'_>| {
         let (run, priority, concurrency) = (columns.next()?, columns.next()?, columns.next()?);
-        Ok(Candidate { run, priority, concurrency, holds: false, refused: Vec::new() })
+        let submitted = columns.next()?;
+        Ok(Candidate { run, priority, concurrency, holds: false, submitted, refused: Vec::new() })
     };
     let Some(HeadKey { priority, run }) = after else {
         let sql = candidates_where!("TRUE");

@@ -105,7 +105,8 @@ fn holding(tx: &Tx<'_>, key: &Key) -> Result<Option<Candidate>, Fault> {
                AND run.project = ?1 AND run.placement = ?2 AND run.lane_task = ?3";
     let found = tx.all(sql, values![key.project, key.placement, key.task], |columns| {
         let (run, priority, concurrency) = (columns.next()?, columns.next()?, columns.next()?);
-        Ok(Candidate { run, priority, concurrency, holds: true, refused: Vec::new() })
+        // What holds a place was claimed before.
+        Ok(Candidate { run, priority, concurrency, holds: true, submitted: None, refused: Vec::new() })
     })?;
     let first = found.into_iter().min_by_key(|head| (Reverse(head.priority), head.run));
     first.map(|head| Ok(Candidate { refused: refused(tx, head.run)?, ..head })).transpose()
@@ -114,7 +115,8 @@ fn holding(tx: &Tx<'_>, key: &Key) -> Result<Option<Candidate>, Fault> {
 macro_rules! candidates_where {
     ($behind:literal) => {
         concat!(
-            "SELECT id, priority, concurrency FROM run INDEXED BY run_pending WHERE state = 'pending' AND project = ?1 \
+            "SELECT id, priority, concurrency, CASE WHEN fence IS NULL THEN created_at END FROM run \
+             INDEXED BY run_pending WHERE state = 'pending' AND project = ?1 \
              AND placement = ?2 AND lane_task = ?3 AND ",
             $behind,
             " ORDER BY priority DESC, id LIMIT ?4"
@@ -126,7 +128,8 @@ macro_rules! candidates_where {
 fn candidates(tx: &Tx<'_>, key: &Key, after: Option<HeadKey>, limit: usize) -> Result<Vec<Candidate>, Fault> {
     let read = |columns: &mut rows::Columns<'_>| {
         let (run, priority, concurrency) = (columns.next()?, columns.next()?, columns.next()?);
-        Ok(Candidate { run, priority, concurrency, holds: false, refused: Vec::new() })
+        let submitted = columns.next()?;
+        Ok(Candidate { run, priority, concurrency, holds: false, submitted, refused: Vec::new() })
     };
     let mut found = match after {
         None => {

@@ -6,7 +6,7 @@ use leasehold_core::occupancy::Places;
 use leasehold_core::revision::Revision;
 
 use super::Harness;
-use super::fixture::{Expect, World, plain, revision_with};
+use super::fixture::{Expect, World, plain, revision_with, seconds};
 use crate::call::{AdmitRun, LaneAfter};
 use crate::view::Lane;
 
@@ -102,6 +102,25 @@ pub async fn a_lane_lives_as_long_as_a_run_of_it_waits(harness: &dyn Harness) {
     assert_eq!(heads(&lanes[0]), [one]);
     assert_eq!(lanes[0].heads[0].refused.len(), 1, "who gave it back is known to the dispatcher");
     assert_eq!(lanes[0].heads[0].refused[0].0.as_str(), "nas");
+}
+
+/// A run that nobody ever claimed says since when it has been due, by the clock of the read; of one that came back nobody knows.
+pub async fn a_head_says_since_when_it_is_due_until_it_is_claimed(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let (_, session) = world.agent("nas").await;
+    let run = world.run(plain()).await;
+    let submitted = world.view(run).await.run.created_at;
+    world.pass(seconds(3));
+    let lane = world.store.lanes(None, 8, 8).await.unwrap().remove(0);
+    assert_eq!(lane.heads[0].submitted, Some(submitted));
+    assert_eq!(lane.now.utc.since(submitted), seconds(3));
+    let behind = world.store.heads(vec![LaneAfter { lane: lane.key, after: None }], 8).await.unwrap();
+    assert_eq!(behind[0][0].submitted, Some(submitted));
+    let taken = world.take(&session, run).await;
+    let reason = leasehold_core::claim::ReleaseReason::PolicyRefused;
+    world.store.release(crate::call::Release { step: taken.step.clone(), reason }).await.applied();
+    let lane = world.store.lanes(None, 8, 8).await.unwrap().remove(0);
+    assert_eq!((lane.heads[0].run, lane.heads[0].submitted), (run, None));
 }
 
 /// A lane is read on behind any of its runs, across priorities, each of several lanes by itself.

@@ -270,6 +270,7 @@ macro_rules! contract_suite {
             lanes_are_paged_by_key
             a_lane_lives_as_long_as_a_run_of_it_waits
             a_lane_is_read_on_behind_any_of_its_runs
+            a_head_says_since_when_it_is_due_until_it_is_claimed
             a_lane_says_what_is_held_of_its_limits
         });
         $crate::contract_suite!(@cases $harness, limits {

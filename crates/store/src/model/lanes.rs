@@ -72,6 +72,7 @@ fn candidate(tx: &Transaction<'_>, run: &Run) -> Result<Candidate, StoreError> {
         priority: run.priority,
         concurrency: tx.revision(run)?.policy().concurrency.filter(|_| run.task.is_some()),
         holds: tx.attempts(run.id).any(|attempt| attempt.may_live),
+        submitted: run.fence.is_none().then_some(run.created_at),
         refused: refused(tx, run.id),
     })
 }
