@@ -5,7 +5,7 @@ use std::pin::pin;
 use std::time::Duration;
 
 use futures_util::future::select_all;
-use futures_util::{FutureExt as _, poll};
+use futures_util::poll;
 use leasehold_core::canonical::Value;
 use leasehold_core::limits::{ANNOUNCE_EVERY, ANNOUNCED, ANNOUNCED_FOR, PLACEMENT_PREFERENCE};
 use leasehold_core::revision::Revision;
@@ -145,7 +145,7 @@ async fn lost_announcements_cost_the_preference_and_no_time() {
     let (first, _, others) = select_all(pulls).await;
     assert_eq!(granted(&first.unwrap().unwrap())[0].run, run);
     assert!(began.elapsed() < AT_ONCE);
-    assert_eq!(others.into_iter().filter(|pull| pull.is_finished()).count(), 0, "one waiter was woken");
+    assert_eq!(others.into_iter().filter(tokio::task::JoinHandle::is_finished).count(), 0, "one waiter was woken");
     at_a.stop().await;
     at_b.stop().await;
 }
@@ -222,7 +222,7 @@ async fn one_new_run_wakes_one_waiter_of_three_hundred_and_costs_one_claim() {
         pulls = others;
     }
     tokio::time::sleep(PLACEMENT_PREFERENCE.to_std() * 2).await;
-    let woken = pulls.iter_mut().filter_map(|pull| pull.now_or_never()).count();
+    let woken = pulls.iter_mut().filter_map(futures_util::FutureExt::now_or_never).count();
     assert_eq!((woken, replicas.claims()), (0, 60), "nobody else was woken, and nobody claimed in vain");
     for running in running {
         running.stop().await;
