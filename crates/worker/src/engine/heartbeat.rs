@@ -2,7 +2,7 @@
 //! name the same version and so never overlap with a beat.
 //!
 //! A lost answer is known by its number: a conflict by exactly one, while this process has an unanswered call of that
-//! version, is its own; anything else is a doubled or rolled-back process, which stops as fenced. (Protocol, *Session
+//! version (or one that was answered `overloaded`), is its own; anything else is a doubled or rolled-back process, which stops as fenced. (Protocol, *Session
 //! fence*; worker design, *Leases*.)
 
 use leasehold_core::counter::SessionVersion;
@@ -191,8 +191,7 @@ impl Engine {
             Outcome::Refused(refusal) => self.session_call_refused(call, &refusal),
             other => {
                 if !matches!(other, Outcome::NotDone(_)) {
-                    self.beat.unanswered = Some(call.version);
-                    self.beat.offline_unanswered |= call.kind == Kind::Offline;
+                    self.left_open(call);
                 }
                 if self.beat.retry.failures == 0 {
                     let text = format!("the control plane does not answer: {}", Self::outcome_failed(&other));
@@ -219,7 +218,17 @@ impl Engine {
         self.beat.next = Some(self.now.boot.plus(wait));
     }
 
+    /// It may have been done.
+    fn left_open(&mut self, call: InFlight) {
+        self.beat.unanswered = Some(call.version);
+        self.beat.offline_unanswered |= call.kind == Kind::Offline;
+    }
+
     fn session_call_refused(&mut self, call: InFlight, refusal: &Refusal) {
+        if refusal.code == RefusalCode::Overloaded {
+            // The control plane may not know itself whether it was committed.
+            self.left_open(call);
+        }
         if call.kind == Kind::Offline && refusal.code == RefusalCode::SessionFenced && self.beat.offline_unanswered {
             // Most likely our own offline, whose answer was lost; that is no proof, so it is not called done.
             self.report(Level::Fault, None, "the control plane did not confirm that this worker is offline");

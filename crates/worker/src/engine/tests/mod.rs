@@ -12,6 +12,7 @@ use world::{CALM, Losing, Weather, World};
 const STORM: Weather = Weather {
     lost_requests: 6,
     lost_answers: 10,
+    open_commits: 5,
     doubled: 6,
     unclear_launches: 20,
     killed_launchers: 4,
@@ -170,6 +171,23 @@ fn the_answer_of_a_registration_may_be_lost_a_hundred_times() {
     assert_eq!(world.losing.as_ref().map(|losing| losing.left), Some(0));
     assert_eq!((world.control.copies, world.exits.len()), (0, 0), "nobody is taken for a copy, and nobody gives up");
     assert!(world.control.first_attempts_only());
+}
+
+#[test]
+fn a_call_whose_commit_the_control_plane_does_not_know_of_is_repeated_until_it_is_answered() {
+    for call in ["register", "heartbeat", "pull", "starting", "running", "end"] {
+        let mut world = World::new(10, CALM);
+        world.losing = Some(Losing::commits_of(call, 3));
+        world.longest_job = 60_000;
+        world.start_agent();
+        world.submit_in(0);
+        world.run_until("the run ended", |world| world.runs.len() == 1 && all_ended(world));
+        world.run_until("nothing left", World::is_clean);
+        world.check();
+        assert_eq!((world.control.copies, world.exits.len()), (0, 0), "{call}: {}", world.story());
+        assert!(world.losing.as_ref().is_some_and(|losing| losing.left < 3), "{call} was lost");
+        assert!(world.control.first_attempts_only(), "{call}");
+    }
 }
 
 #[test]

@@ -185,6 +185,8 @@ enum Event {
 pub(super) struct Weather {
     pub(super) lost_requests: u64,
     pub(super) lost_answers: u64,
+    /// Calls of which the control plane does not know whether they were committed; half of them were.
+    pub(super) open_commits: u64,
     pub(super) doubled: u64,
     pub(super) unclear_launches: u64,
     pub(super) killed_launchers: u64,
@@ -196,6 +198,7 @@ pub(super) struct Weather {
 pub(super) const CALM: Weather = Weather {
     lost_requests: 0,
     lost_answers: 0,
+    open_commits: 0,
     doubled: 0,
     unclear_launches: 0,
     killed_launchers: 0,
@@ -204,9 +207,11 @@ pub(super) const CALM: Weather = Weather {
     reboots: 0,
 };
 
-/// Answers that are lost on purpose; every other time the agent dies as well.
+/// Answers that are lost on purpose.
 #[derive(Debug)]
 pub(super) struct Losing {
+    /// What comes instead of the answer.
+    instead: Instead,
     /// Of which calls.
     pub(super) call: &'static str,
     /// How many more.
@@ -215,9 +220,26 @@ pub(super) struct Losing {
     granted: BTreeSet<OfferId>,
 }
 
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+enum Instead {
+    /// Nothing; every other time the agent dies as well.
+    Nothing,
+    /// The control plane says that it does not know itself.
+    Overloaded,
+}
+
+fn overloaded() -> Refusal {
+    Refusal::new(RefusalCode::Overloaded, "whether it was done is not known: send the same call again")
+}
+
 impl Losing {
     pub(super) fn answers_of(call: &'static str, count: usize) -> Self {
-        Self { call, left: count, granted: BTreeSet::new() }
+        Self { instead: Instead::Nothing, call, left: count, granted: BTreeSet::new() }
+    }
+
+    /// The control plane itself loses the answers of its store.
+    pub(super) fn commits_of(call: &'static str, count: usize) -> Self {
+        Self { instead: Instead::Overloaded, ..Self::answers_of(call, count) }
     }
 
     /// Whether this answer is lost. A pull that grants nothing new arrives.
@@ -670,17 +692,25 @@ impl World {
         // A long poll waits for work; without any it is answered after a while, as the protocol's is.
         let directories = &self.disk.directories;
         let written = |attempt| directories.get(&attempt).map_or(0, |directory: &Directory| directory.log);
-        let result = self.control.call(call, &written);
+        let open = self.weather.open_commits > 0 && self.dice.percent(self.weather.open_commits);
+        let result = if open && self.dice.percent(50) {
+            Err(overloaded())
+        } else {
+            let result = self.control.call(call, &written);
+            // A refusal changes nothing, and is known without a commit.
+            if open { result.and_then(|_| Err(overloaded())) } else { result }
+        };
         if !answer {
             return;
         }
         if let (Some(losing), Ok(given)) = (&mut self.losing, &result)
             && losing.loses(call, given)
         {
-            if losing.left % 2 == 0 {
-                return self.crash();
-            }
-            let outcome = Answered::Unknown("no answer".to_owned());
+            let outcome = match losing.instead {
+                Instead::Nothing if losing.left % 2 == 0 => return self.crash(),
+                Instead::Nothing => Answered::Unknown("no answer".to_owned()),
+                Instead::Overloaded => Answered::Refused(overloaded()),
+            };
             return self.answer(50, Input::Answer { op, outcome, directives: Vec::new() });
         }
         let idle = match (&result, call) {
