@@ -78,6 +78,7 @@ struct Counted {
     retries: Counters<1>,
     late_evidence: Counters<1>,
     cancels: Counter,
+    clock_steps: Counter,
     stopping: Histograms,
     calls: Counters<2>,
     call_seconds: Histograms,
@@ -135,6 +136,7 @@ impl Counted {
             retries: counters("cause", RetryCause::ALL.map(RetryCause::as_str)),
             late_evidence: counters("effect", LateEffect::ALL.map(LateEffect::as_str)),
             cancels: Counter::default(),
+            clock_steps: Counter::default(),
             stopping,
             calls: Counters::default(),
             call_seconds,
@@ -156,6 +158,11 @@ impl Counted {
         let help = "Evidence that came after the fact, by what it did";
         registry.register("late_evidence", help, self.late_evidence.clone());
         registry.register("cancels", "Wishes that a run be cancelled", self.cancels.clone());
+        registry.register(
+            "database_clock_steps",
+            "Steps of the database's clock that this replica saw first, and moved the ends of leases by",
+            self.clock_steps.clone(),
+        );
         let help = "From the stored wish that a run stop to its end";
         registry.register_with_unit("stop_duration", help, Unit::Seconds, self.stopping.clone());
         registry.register("store_calls", "Calls of the store, by how they went", self.calls.clone());
@@ -291,6 +298,7 @@ impl Observer for Metrics {
             Fact::RunEnded(state) => counter_of(&counted.runs_ended, "state", state.as_str()),
             Fact::LateEvidence(effect) => counter_of(&counted.late_evidence, "effect", effect.as_str()),
             Fact::CancelRequested => _ = counted.cancels.inc(),
+            Fact::ClockStepped => _ = counted.clock_steps.inc(),
             Fact::Stopped(reason, after) => {
                 let seconds = after.to_std().as_secs_f64();
                 counted.stopping.get_or_create(&[("reason", reason.as_str())]).observe(seconds);
@@ -363,6 +371,7 @@ mod tests {
         let metrics = Metrics::default();
         let facts = [
             (Fact::Claimed, "leasehold_claims_total"),
+            (Fact::ClockStepped, "leasehold_database_clock_steps_total"),
             (Fact::LeaseExpired(RunState::RetryWait), "leasehold_lease_expiries_total{became=\"retry_wait\"}"),
             (
                 Fact::AttemptLost(EvidenceKind::LeaseExpired),

@@ -18,6 +18,7 @@ pub mod canonical;
 pub mod capability;
 pub mod change;
 pub mod claim;
+pub mod clock_step;
 pub mod counter;
 pub mod crypto;
 pub mod database;

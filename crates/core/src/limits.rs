@@ -87,6 +87,13 @@ pub const RUN_LEASE: Millis = Millis::from_secs(10 * 60);
 pub const RUN_LEASE_RETRY: Millis = Millis::from_secs(60);
 /// *Lost* is declared this long after a lease's expiry, not at it.
 pub const LOST_GRACE: Millis = Millis::from_secs(2);
+/// A clock that judges leases and gains more than this on the boot-time clock, beyond what clocks drift apart, has stepped.
+pub const CLOCK_STEP: Millis = Millis::from_secs(1);
+/// A replica that has watched the judging clock for less calls nobody late: one that was there before, and looks at the
+/// clock every few seconds while a lease lives, sees a step first.
+pub const CLOCK_WATCH: Millis = Millis::from_secs(8);
+/// How long the operator is told that the judging clock stepped.
+pub const CLOCK_STEP_TOLD: Millis = Millis::from_secs(24 * 60 * 60);
 /// A claim that a worker released is not offered to it again for this long, doubling …
 pub const RELEASE_BACKOFF: Millis = Millis::from_secs(30);
 /// … up to this long.
@@ -307,6 +314,9 @@ const _: () = assert!(CAPABILITIES_BYTES < REGISTRATION_BODY && REVISION_BYTES <
 const _: () = assert!(PLACEMENT_BYTES + SCRIPT_BYTES <= REVISION_BYTES);
 const _: () = assert!(INBOX_RECORDS <= INBOX_RECORDS_MAX);
 const _: () = assert!(DISK_EXHAUSTED < DISK_FOR_WORK && DISK_FOR_WORK < DISK_FOR_LOGS);
+
+// What a judging clock may gain unseen is not what the launcher's margin or the grace before *lost* alone could not bear.
+const _: () = assert!(CLOCK_STEP.get() < LOST_GRACE.get());
 
 // A session survives two lost heartbeats, and the shortest run lease asks for no quicker cadence than allowed.
 const _: () = assert!(HEARTBEAT_INTERVAL.times(3).get() <= SESSION_LEASE.get());

@@ -42,6 +42,8 @@ pub enum Fact {
     CancelRequested,
     /// A run that was to stop has ended: how long after the wish was stored.
     Stopped(StopIntentReason, Millis),
+    /// The clock that judges leases stepped, and the ends that were fixed before it were moved.
+    ClockStepped,
 }
 
 /// Why a run waits for another attempt.

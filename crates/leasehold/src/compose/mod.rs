@@ -41,7 +41,7 @@ impl Composed {
 pub(crate) use leasehold_sql::sqlite::{Contents, Holder, Inspection, holder, inspect, network_file_system};
 
 /// Looks at a database on PostgreSQL.
-pub(crate) use leasehold_sql::postgres::Inspection as PostgresInspection;
+pub(crate) use leasehold_sql::postgres::{ClockSteps, Inspection as PostgresInspection};
 pub(crate) async fn inspect_postgres(
     url: &DatabaseUrl,
 ) -> Result<PostgresInspection, leasehold_sql::postgres::OpenError> {
@@ -91,7 +91,7 @@ pub(crate) async fn open(data: &DataDirectory, args: &StoreArgs, settings: Setti
             let (store, volume) = sqlite::open(data, Arc::clone(&clock), metrics)?;
             (OpenStore::Sqlite(store), Settings { volume, ..settings })
         }
-        Some(url) => (OpenStore::Postgres(postgres::open(data, url, metrics).await?), settings),
+        Some(url) => (OpenStore::Postgres(postgres::open(data, url, Arc::clone(&clock), metrics).await?), settings),
     };
     let port = store.port();
     // After the lock, so that two first starts on one directory never make two keys.

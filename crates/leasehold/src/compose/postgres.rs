@@ -8,6 +8,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use anyhow::Context as _;
 use leasehold_control::Metrics;
 use leasehold_core::database::{Distrust, History, Trust, trust};
+use leasehold_core::time::Clock;
 use leasehold_sql::postgres::{PostgresOptions, PostgresStore, Witness};
 use leasehold_sql::sqlite::{Lock, OpenError as LockError};
 use leasehold_store::port::Store;
@@ -34,7 +35,12 @@ impl Opened {
 }
 
 /// Opens the database at `url`, making its schema if there is none.
-pub(super) async fn open(data: &DataDirectory, url: &DatabaseUrl, metrics: Metrics) -> anyhow::Result<Opened> {
+pub(super) async fn open(
+    data: &DataDirectory,
+    url: &DatabaseUrl,
+    clock: Arc<dyn Clock>,
+    metrics: Metrics,
+) -> anyhow::Result<Opened> {
     let lock = match Lock::take(&data.database()) {
         Ok(lock) => lock,
         Err(LockError::Held { pid, .. }) => return Err(in_use(data, pid)),
@@ -47,7 +53,10 @@ pub(super) async fn open(data: &DataDirectory, url: &DatabaseUrl, metrics: Metri
             data.path().display()
         );
     }
-    let options = PostgresOptions::new().observed(Arc::new(metrics)).witnessed(Arc::new(Memory::of(data)?));
+    let options = PostgresOptions::new()
+        .observed(Arc::new(metrics))
+        .witnessed(Arc::new(Memory::of(data)?))
+        .watching_the_clock(clock);
     Ok(Opened { store: connect(url, options).await?, _lock: lock })
 }
 

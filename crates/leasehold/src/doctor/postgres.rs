@@ -1,9 +1,11 @@
 //! A database on PostgreSQL: what its server promises, which history it stands in, and its schema.
 
+use leasehold_core::clock_step::Step;
 use leasehold_core::database::{History, trust};
+use leasehold_core::time::Millis;
 
 use super::Finding;
-use crate::compose::PostgresInspection;
+use crate::compose::{ClockSteps, PostgresInspection};
 use crate::data_directory::DataError;
 
 /// The server and the schema, and whether this replica has `seen` a newer history of it.
@@ -16,7 +18,13 @@ pub(crate) fn postgres(found: &PostgresInspection, seen: Result<Option<History>,
             "the control plane refuses to work on it as it is",
         ),
     };
-    vec![database, failover(found.standbys.as_deref()), timeline(found.history, seen), schema(found)]
+    vec![
+        database,
+        failover(found.standbys.as_deref()),
+        timeline(found.history, seen),
+        clock(found.clock),
+        schema(found),
+    ]
 }
 
 fn failover(standbys: Option<&str>) -> Finding {
@@ -53,6 +61,23 @@ fn timeline(found: Option<History>, seen: Result<Option<History>, DataError>) ->
     }
 }
 
+fn clock(steps: Option<ClockSteps>) -> Finding {
+    let Some(ClockSteps { lately, last }) = steps else {
+        return Finding::skipped("clock", "whether it stepped stands in a schema that this program cannot read");
+    };
+    let whole_seconds = |by: Millis| Millis::from_secs(by.get().saturating_add(500) / 1000);
+    let last = match last {
+        None => return Finding::ok("clock", "no replica saw it step within the last day"),
+        Some(Step::Forward(by)) => format!("forward by {}", whole_seconds(by)),
+        Some(Step::Back(by)) => format!("back by {}", whole_seconds(by)),
+    };
+    Finding::warning(
+        "clock",
+        format!("the database's clock stepped {lately} times within the last day, last {last}; no lease ended by it"),
+        "set the database server's clock right, and have it slewed, not stepped (docs/operating-postgresql.md, Times)",
+    )
+}
+
 fn schema(found: &PostgresInspection) -> Finding {
     match &found.schema {
         Ok((applied, known)) if applied == known => Finding::ok("schema", format!("version {applied}")),
@@ -82,12 +107,18 @@ mod tests {
             standbys: standbys.map(str::to_owned),
             schema: Ok((applied, 1)),
             contents: None,
+            clock: Some(ClockSteps {
+                lately: u64::from(applied == 0),
+                last: Step::of(if applied == 0 { 10_800_059 } else { 0 }),
+            }),
         };
         let verdicts = |found: &PostgresInspection, seen| -> Vec<Status> {
             postgres(found, Ok(seen)).iter().map(|finding| finding.status).collect()
         };
-        assert_eq!(verdicts(&found(Some("b"), 1), None), [Status::Ok; 4]);
-        let told = [Status::Ok, Status::Warning, Status::Problem, Status::Warning];
+        assert_eq!(verdicts(&found(Some("b"), 1), None), [Status::Ok; 5]);
+        let told = [Status::Ok, Status::Warning, Status::Problem, Status::Warning, Status::Warning];
         assert_eq!(verdicts(&found(None, 0), Some(history(2))), told);
+        let stepped = clock(found(None, 0).clock);
+        assert!(stepped.detail.contains("1 times within the last day, last forward by 3h;"), "{}", stepped.detail);
     }
 }

@@ -2,9 +2,10 @@
 //!
 //! Changes nothing, and asks for no more than a replica's role may see. Rows are counted and named here, never judged.
 
+use leasehold_core::clock_step::Step;
 use leasehold_core::database::History;
 use leasehold_core::id::WorkerId;
-use leasehold_core::limits::PAGE;
+use leasehold_core::limits::{CLOCK_STEP_TOLD, PAGE};
 use leasehold_core::time::{LeaseInstant, UtcMillis};
 use tokio_postgres::Client;
 
@@ -29,6 +30,17 @@ pub struct Inspection {
     pub schema: Result<(usize, usize), OpenError>,
     /// What is in it, where its schema is one that this program can read.
     pub contents: Option<Contents>,
+    /// What its clock did, where its schema is one that this program can read.
+    pub clock: Option<ClockSteps>,
+}
+
+/// How often the clock stepped lately under the eyes of a replica.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct ClockSteps {
+    /// Within the last day.
+    pub lately: u64,
+    /// The last of them.
+    pub last: Option<Step>,
 }
 
 /// Looks at the database at `url`.
@@ -41,9 +53,11 @@ pub async fn inspect(url: &str) -> Result<Inspection, OpenError> {
     let row = client.query_one("SELECT current_setting('server_version')", &[]).await.map_err(failed)?;
     let history = if server.is_standby() { None } else { Some(history::of(&client).await?) };
     let applied = applied(&client, &schema, MIGRATIONS).await;
-    let contents = match applied {
-        Ok((found, known)) if found == known => Some(contents(&client).await.map_err(failed)?),
-        _ => None,
+    let (contents, clock) = match applied {
+        Ok((found, known)) if found == known => {
+            (Some(contents(&client).await.map_err(failed)?), Some(clock_steps(&client).await.map_err(failed)?))
+        }
+        _ => (None, None),
     };
     Ok(Inspection {
         version: row.try_get(0).map_err(failed)?,
@@ -52,7 +66,16 @@ pub async fn inspect(url: &str) -> Result<Inspection, OpenError> {
         refused: server.judged().err(),
         schema: applied,
         contents,
+        clock,
     })
+}
+
+async fn clock_steps(client: &Client) -> Result<ClockSteps, tokio_postgres::Error> {
+    let told = i64::try_from(CLOCK_STEP_TOLD.get()).unwrap_or(i64::MAX);
+    let sql = "SELECT by_millis FROM clock_step WHERE at > clock_millis() - $1 ORDER BY id DESC";
+    let steps = client.query(sql, &[&told]).await?;
+    let last = steps.first().and_then(|row| Step::of(row.get(0)));
+    Ok(ClockSteps { lately: u64::try_from(steps.len()).unwrap_or(u64::MAX), last })
 }
 
 async fn contents(client: &Client) -> Result<Contents, tokio_postgres::Error> {

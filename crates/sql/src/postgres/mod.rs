@@ -21,7 +21,7 @@ use leasehold_core::lease::LeaseProjection;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::Resolve;
 use leasehold_core::session::{SessionFence, SessionProjection};
-use leasehold_core::time::{Clock, Now};
+use leasehold_core::time::Now;
 use leasehold_store::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, CreateProject, DeleteProject,
     DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
@@ -44,6 +44,7 @@ mod audit;
 mod beats;
 mod cancel;
 mod claim;
+mod clock;
 mod column;
 mod connect;
 mod deletion;
@@ -79,9 +80,10 @@ mod plans;
 mod tests;
 
 pub use history::Witness;
-pub use inspect::{Inspection, inspect};
+pub use inspect::{ClockSteps, Inspection, inspect};
 pub use open::{OpenError, PostgresOptions};
 
+use clock::Clocks;
 use lock::Locks;
 use transaction::{Again, Connection, Fault, Tx, Undone, Unlocked};
 
@@ -90,6 +92,9 @@ const CALL: Duration = Duration::from_secs(30);
 
 /// How often a call is decided again because others were in its way.
 const COLLISIONS: u32 = 5;
+
+/// How often a call is decided again because the clock stepped.
+const STEPS: u32 = 3;
 
 /// A store on one PostgreSQL database. Cheap to clone; the last clone closes its connections.
 #[derive(Clone)]
@@ -100,8 +105,7 @@ pub struct PostgresStore {
 struct Inner {
     pool: Pool,
     observer: Option<Arc<dyn Observer>>,
-    /// What tests set in place of the database's clock.
-    clock: Option<Arc<dyn Clock>>,
+    clocks: Clocks,
     hints: Arc<hints::Hints>,
     beats: beats::Beats,
     /// Whether the plain case of a call is one statement; tests of the other way say no.
@@ -154,7 +158,7 @@ impl PostgresStore {
         &self,
         body: impl Fn(Unlocked) -> W,
     ) -> Result<T, StoreError> {
-        let (mut raced, mut collided) = (0, 0);
+        let (mut raced, mut collided, mut stepped) = (0, 0, 0);
         loop {
             let connection = Arc::new(Connection::new(self.connect().await?));
             match self.attempt(&connection, &body).await {
@@ -164,6 +168,10 @@ impl PostgresStore {
                     match fault.again() {
                         Again::Raced if raced == 0 => raced += 1,
                         Again::Collided if collided < COLLISIONS => collided += 1,
+                        Again::Stepped if stepped < STEPS => {
+                            stepped += 1;
+                            self.settle_clock().await?;
+                        }
                         _ => return Err(fault.into()),
                     }
                     tracing::debug!(reason = fault.reason(), "a call of the store is decided again");
@@ -177,7 +185,7 @@ impl PostgresStore {
         connection: &Arc<Connection>,
         body: &impl Fn(Unlocked) -> W,
     ) -> Result<T, Undone> {
-        let unlocked = Unlocked::new(connection.clone(), self.inner.clock.clone());
+        let unlocked = Unlocked::new(connection.clone(), self.inner.clocks.clone());
         let answer = match timeout(CALL, Box::pin(body(unlocked))).await {
             Ok(Ok(answer)) => answer,
             Ok(Err(fault)) => {
@@ -236,7 +244,7 @@ impl PostgresStore {
             return Ok(None);
         }
         let connection = Arc::new(Connection::new(self.connect().await?));
-        let unlocked = Unlocked::new(connection.clone(), self.inner.clock.clone());
+        let unlocked = Unlocked::new(connection.clone(), self.inner.clocks.clone());
         let answer = timeout(CALL, Box::pin(plain(unlocked))).await;
         match answer.unwrap_or_else(|_| Err(Undone::Unknown(Fault::TooSlow.reason()))) {
             Ok(answer) => {
@@ -285,6 +293,10 @@ impl Store for PostgresStore {
     async fn warning(&self) -> Option<&'static str> {
         const FAILOVER: &str =
             "no commit waits for a standby of the database: a failover may lose what was acknowledged";
+        const STEPPED: &str = "the database's clock stepped within the last day: set it right, and have it slewed";
+        if self.clock_stepped_lately().await? {
+            return Some(STEPPED);
+        }
         self.loses_by_failover().await?.then_some(FAILOVER)
     }
 
@@ -318,22 +330,22 @@ impl Store for PostgresStore {
 
     async fn heartbeat(&self, call: Heartbeat) -> Stored<Beaten, Refusal> {
         let call = Arc::new(call);
-        self.called("heartbeat", Access::Write, async {
+        let beaten = self.called("heartbeat", Access::Write, async {
             let together = if self.inner.plainly { self.inner.beats.beat(&call).await? } else { None };
             match together {
                 Some(beaten) => Ok(Outcome::Applied(beaten)),
                 None => self.attempted(|db| sessions::heartbeat(db, &call)).await,
             }
-        })
-        .await
+        });
+        self.beaten_unless_in_doubt(beaten.await)
     }
 
     async fn drain_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
-        self.write("drain_session", |db| sessions::drain(db, &call)).await
+        self.unless_in_doubt(self.write("drain_session", |db| sessions::drain(db, &call)).await)
     }
 
     async fn offline_session(&self, call: SessionStep) -> Stored<SessionProjection, Refusal> {
-        self.write("offline_session", |db| sessions::offline(db, &call)).await
+        self.unless_in_doubt(self.write("offline_session", |db| sessions::offline(db, &call)).await)
     }
 
     async fn drain_worker(&self, call: DrainWorker) -> Stored<WorkerView, Unmet> {
@@ -378,7 +390,7 @@ impl Store for PostgresStore {
     }
 
     async fn recover_asks(&self, session: SessionFence, asks: Vec<Ask>) -> Stored<PullState, Refusal> {
-        self.write("recover_asks", |db| claim::recover_asks(db, &session, &asks)).await
+        self.unless_in_doubt(self.write("recover_asks", |db| claim::recover_asks(db, &session, &asks)).await)
     }
 
     async fn lanes(&self, after: Option<LaneKey>, lanes: usize, heads: usize) -> Result<Vec<Lane>, StoreError> {
@@ -392,27 +404,29 @@ impl Store for PostgresStore {
     }
 
     async fn claim(&self, call: Claim) -> Stored<Grant, ClaimRefused> {
-        self.write_at_once("claim", |db| claim::plainly(db, &call), |db| claim::claim(db, &call)).await
+        let claimed = self.write_at_once("claim", |db| claim::plainly(db, &call), |db| claim::claim(db, &call));
+        self.claimed_unless_in_doubt(claimed.await)
     }
 
     async fn release(&self, call: Release) -> Stored<(), Refusal> {
-        self.write("release", |db| claim::release(db, &call)).await
+        self.unless_in_doubt(self.write("release", |db| claim::release(db, &call)).await)
     }
 
     async fn acknowledge_starting(&self, call: AttemptStep) -> Stored<Starting, Refusal> {
-        self.write("acknowledge_starting", |db| activation::starting(db, &call)).await
+        self.unless_in_doubt(self.write("acknowledge_starting", |db| activation::starting(db, &call)).await)
     }
 
     async fn acknowledge_running(&self, call: AcknowledgeRunning) -> Stored<LeaseProjection, Refusal> {
-        self.write("acknowledge_running", |db| activation::running(db, &call)).await
+        self.unless_in_doubt(self.write("acknowledge_running", |db| activation::running(db, &call)).await)
     }
 
     async fn end(&self, call: EndCall) -> Stored<Ended, Refusal> {
-        self.write_at_once("end", |db| end::plainly(db, &call), |db| end::end(db, &call)).await
+        let ended = self.write_at_once("end", |db| end::plainly(db, &call), |db| end::end(db, &call));
+        self.unless_in_doubt(ended.await)
     }
 
     async fn append_log(&self, call: AppendLog) -> Stored<u64, Refusal> {
-        self.write("append_log", |db| logs::append(db, &call)).await
+        self.unless_in_doubt(self.write("append_log", |db| logs::append(db, &call)).await)
     }
 
     async fn read_log(&self, attempt: AttemptId, offset: u64, limit: usize) -> Result<Option<LogPage>, StoreError> {

@@ -7,6 +7,7 @@ use leasehold_store::observe::Observer;
 use tokio_postgres::error::SqlState;
 
 use super::beats::Beats;
+use super::clock::{Clocks, Watch};
 use super::connect::{self, Address};
 use super::hints::Hints;
 use super::history::Witness;
@@ -24,6 +25,8 @@ pub struct PostgresOptions {
     pub(super) observer: Option<Arc<dyn Observer>>,
     /// A clock in place of the database's.
     pub(super) clock: Option<Arc<dyn Clock>>,
+    /// This machine's boot-time clock, which the database's is compared with.
+    pub(super) machine: Option<Arc<dyn Clock>>,
     /// Who remembers which history of the database was seen.
     pub(super) witness: Option<Arc<dyn Witness>>,
     /// Whether the plain case of a call is one statement.
@@ -33,8 +36,15 @@ pub struct PostgresOptions {
 impl PostgresOptions {
     /// The usual: the schema `leasehold`, sixteen connections.
     pub fn new() -> Self {
-        let schema = "leasehold".to_owned();
-        Self { schema, connections: 16, observer: None, clock: None, witness: None, plainly: true }
+        Self {
+            schema: "leasehold".to_owned(),
+            connections: 16,
+            observer: None,
+            clock: None,
+            machine: None,
+            witness: None,
+            plainly: true,
+        }
     }
 
     /// The same, with the tables in this schema: several installations can share a database.
@@ -59,6 +69,12 @@ impl PostgresOptions {
     #[must_use]
     pub fn witnessed(self, witness: Arc<dyn Witness>) -> Self {
         Self { witness: Some(witness), ..self }
+    }
+
+    /// The same, and the database's clock is compared with `machine`'s boot-time clock, so that a step of it ends no lease.
+    #[must_use]
+    pub fn watching_the_clock(self, machine: Arc<dyn Clock>) -> Self {
+        Self { machine: Some(machine), ..self }
     }
 
     /// The same, but every call asks `core`.
@@ -230,12 +246,17 @@ impl PostgresStore {
         connect::admit(&client, options.witness.as_deref()).await?;
         connect::set_up(&client, &options.schema).await?;
         migrate(&mut client, &options.schema, MIGRATIONS).await?;
+        let watch = match options.machine.clone() {
+            Some(machine) => Some(Arc::new(Watch::begin(machine, options.clock.as_ref(), &client).await?)),
+            None => None,
+        };
         drop(client);
         let pool = connect::pool(address.clone(), &options)?;
         let PostgresOptions { observer, clock, schema, plainly, .. } = options;
+        let clocks = Clocks { told: clock, watch };
         let hints = Arc::new(Hints::of(address, schema));
-        let beats = Beats::on(pool.clone(), clock.clone());
-        Ok(Self { inner: Arc::new(Inner { pool, observer, clock, hints, beats, plainly }) })
+        let beats = Beats::on(pool.clone(), clocks.told.clone());
+        Ok(Self { inner: Arc::new(Inner { pool, observer, clocks, hints, beats, plainly }) })
     }
 
     /// Closes the connections that are free, and the others as they become free; no hint is said or heard any more. Later

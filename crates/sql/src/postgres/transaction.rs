@@ -12,14 +12,16 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use deadpool_postgres::Object;
 use futures_util::future::join3;
+use leasehold_core::clock_step::Reading;
 use leasehold_core::id::{AttemptId, RunId};
-use leasehold_core::time::{Clock, LeaseInstant, Now, UtcMillis};
+use leasehold_core::time::{BootInstant, Clock, LeaseInstant, Millis, Now, UtcMillis};
 use leasehold_store::observe::Fact;
 use leasehold_store::outcome::{Outcome, StoreError};
 use tokio_postgres::Row;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::types::ToSql;
 
+use super::clock::{Clocks, Watch};
 use super::column::{Bound, values};
 use super::lock::{self, Locks};
 use super::rows::{self, Columns};
@@ -33,6 +35,8 @@ pub(super) enum Fault {
     Damaged(String),
     /// It took longer than any call may.
     TooSlow,
+    /// The database's clock stepped since it was read last: nothing is decided on it before the ends are moved.
+    ClockStepped,
 }
 
 impl From<tokio_postgres::Error> for Fault {
@@ -48,6 +52,8 @@ pub(super) enum Again {
     Raced,
     /// Another transaction was in the way, or the connection broke: a few times.
     Collided,
+    /// Once the ends that were fixed before the clock stepped are moved.
+    Stepped,
     /// It would fail again.
     Never,
 }
@@ -55,7 +61,11 @@ pub(super) enum Again {
 impl Fault {
     /// What may be done after this fault, all of whose transaction is undone.
     pub(super) fn again(&self) -> Again {
-        let Self::Postgres(error) = self else { return Again::Never };
+        let error = match self {
+            Self::Postgres(error) => error,
+            Self::ClockStepped => return Again::Stepped,
+            Self::Damaged(_) | Self::TooSlow => return Again::Never,
+        };
         let Some(state) = error.code() else {
             return if error.is_closed() || error.to_string().contains("communicating with the server") {
                 Again::Collided
@@ -90,6 +100,7 @@ impl Fault {
         match self {
             Self::Damaged(reason) => reason.clone(),
             Self::TooSlow => "the database did not answer in time".to_owned(),
+            Self::ClockStepped => "the database's clock stepped".to_owned(),
             Self::Postgres(error) => {
                 use std::error::Error as _;
                 if let Some(error) = error.as_db_error() {
@@ -114,7 +125,7 @@ impl From<Fault> for StoreError {
             {
                 Self::Damaged { reason }
             }
-            Fault::Postgres(_) | Fault::TooSlow => Self::NotDone { reason },
+            Fault::Postgres(_) | Fault::TooSlow | Fault::ClockStepped => Self::NotDone { reason },
         }
     }
 }
@@ -343,8 +354,7 @@ impl Tx {
 /// One call of the port, before its transaction.
 pub(super) struct Unlocked {
     connection: Arc<Connection>,
-    /// What tests set in place of the database's clock.
-    clock: Option<Arc<dyn Clock>>,
+    clocks: Clocks,
 }
 
 impl Deref for Unlocked {
@@ -357,61 +367,103 @@ impl Deref for Unlocked {
 }
 
 impl Unlocked {
-    pub(super) fn new(connection: Arc<Connection>, clock: Option<Arc<dyn Clock>>) -> Self {
-        Self { connection, clock }
+    pub(super) fn new(connection: Arc<Connection>, clocks: Clocks) -> Self {
+        Self { connection, clocks }
     }
 
     /// Begins the transaction, takes the locks in the one order, and then reads the clock.
     pub(super) async fn lock(self, locks: Locks<'_>) -> Result<Tx, Fault> {
+        let asked = self.clocks.boot();
         // Sent together: the server does one after the other.
         let begun = self.begin("BEGIN ISOLATION LEVEL READ COMMITTED");
         let ((), millis) = futures_util::future::try_join(begun, locks.take(&self.connection)).await?;
-        Ok(self.at(millis))
+        self.at(asked, millis)
     }
 
     /// The same for a scan: takes those of `attempts` that nobody else has, and answers which those are.
     pub(super) async fn lock_free(self, attempts: &[AttemptId]) -> Result<(Tx, Vec<AttemptId>), Fault> {
         let begun = self.begin("BEGIN ISOLATION LEVEL READ COMMITTED");
         let ((), free) = futures_util::future::try_join(begun, lock::free_attempts(&self.connection, attempts)).await?;
+        let asked = self.clocks.boot();
         let millis = self.millis().await?;
-        Ok((self.at(millis), free))
+        Ok((self.at(asked, millis)?, free))
     }
 
     /// The same for runs, with their attempts.
     pub(super) async fn lock_free_runs(self, runs: &[RunId]) -> Result<(Tx, Vec<RunId>), Fault> {
         let begun = self.begin("BEGIN ISOLATION LEVEL READ COMMITTED");
         let ((), free) = futures_util::future::try_join(begun, lock::free_runs(&self.connection, runs)).await?;
+        let asked = self.clocks.boot();
         let millis = self.millis().await?;
-        Ok((self.at(millis), free))
+        Ok((self.at(asked, millis)?, free))
+    }
+
+    /// The same for whoever moves the ends after a step of the clock, which nobody does beside it: the clock as it is, with
+    /// what this replica knows of it.
+    pub(super) async fn lock_clock(self, watch: &Watch) -> Result<(Tx, Reading), Fault> {
+        let begun = self.begin("BEGIN ISOLATION LEVEL READ COMMITTED");
+        let lock = "SELECT pg_advisory_xact_lock(lock_key('clock'))";
+        futures_util::future::try_join(begun, self.first(lock, values![], |_| Ok(()))).await?;
+        let asked = watch.boot();
+        let now = self.peek_clock().await?;
+        let reading = Reading { asked, said: now.lease, answered: watch.boot() };
+        Ok((Tx { connection: self.connection, now }, reading))
     }
 
     /// Begins a transaction that only reads, in one snapshot.
     pub(super) async fn snapshot(self) -> Result<Tx, Fault> {
+        let asked = self.clocks.boot();
         let begun = self.begin("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY");
         let ((), millis) = futures_util::future::try_join(begun, self.millis()).await?;
-        Ok(self.at(millis))
+        self.at(asked, millis)
     }
 
     /// What tests set in place of the database's clock, for a statement that reads that clock itself.
     pub(super) fn told(&self) -> (Option<LeaseInstant>, Option<UtcMillis>) {
-        self.clock.as_deref().map(told_by).map(|told| (told.lease, told.utc)).unzip()
+        self.clocks.told.as_deref().map(told_by).map(|told| (told.lease, told.utc)).unzip()
     }
 
     /// The clocks, for a look at keys before anything is locked. What is decided is decided at [`Tx::now`].
     pub(super) async fn peek_clock(&self) -> Result<Now, Fault> {
-        match &self.clock {
+        match &self.clocks.told {
             Some(clock) => Ok(told_by(&**clock)),
             None => self.millis().await.map(at),
         }
+    }
+
+    /// The same, for a scan that calls people late: nobody for as long as this answers beside it. Also learns which steps of
+    /// the clock others have dealt with.
+    pub(super) async fn peek_clock_closely(&self) -> Result<(Now, Millis), Fault> {
+        let Some(watch) = &self.clocks.watch else { return Ok((self.peek_clock().await?, Millis::ZERO)) };
+        let asked = watch.boot();
+        // The snapshot is taken before the clock is read: who sees no step here knows every step that was dealt with.
+        let (millis, dealt_with) = self
+            .only("SELECT clock_millis(), (SELECT max(id) FROM clock_step)", values![], |columns| {
+                Ok((columns.next()?, columns.next::<Option<u64>>()?))
+            })
+            .await?;
+        let now = self.checked(asked, millis)?;
+        watch.knows(dealt_with);
+        Ok((now, watch.doubts_for()))
     }
 
     async fn millis(&self) -> Result<i64, Fault> {
         self.only("SELECT clock_millis()", values![], rows::column).await
     }
 
-    fn at(self, millis: i64) -> Tx {
-        let now = self.clock.as_deref().map_or_else(|| at(millis), told_by);
-        Tx { connection: self.connection, now }
+    /// What the clocks say when the database's said `millis`, having been asked no earlier than `asked`. A clock that
+    /// stepped since this replica looked at it last says nothing.
+    pub(super) fn checked(&self, asked: BootInstant, millis: i64) -> Result<Now, Fault> {
+        let now = self.clocks.told.as_deref().map_or_else(|| at(millis), told_by);
+        match &self.clocks.watch {
+            Some(watch) if watch.has_stepped(asked, now.lease) => Err(Fault::ClockStepped),
+            _ => Ok(now),
+        }
+    }
+
+    fn at(self, asked: BootInstant, millis: i64) -> Result<Tx, Fault> {
+        let now = self.checked(asked, millis)?;
+        Ok(Tx { connection: self.connection, now })
     }
 }
 

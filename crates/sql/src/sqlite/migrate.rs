@@ -28,6 +28,11 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     Migration { version: 2, name: "0002_limits", sql: include_str!("../../migrations/sqlite/0002_limits.sql") },
     Migration { version: 3, name: "0003_beats", sql: include_str!("../../migrations/sqlite/0003_beats.sql") },
     Migration { version: 4, name: "0004_plainly", sql: include_str!("../../migrations/sqlite/0004_plainly.sql") },
+    Migration {
+        version: 5,
+        name: "0005_clock_steps",
+        sql: include_str!("../../migrations/sqlite/0005_clock_steps.sql"),
+    },
 ];
 
 impl Migration {

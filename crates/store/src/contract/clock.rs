@@ -23,6 +23,13 @@ impl TestClock {
         self.boot.fetch_add(i64::try_from(span.get()).unwrap_or(i64::MAX), Ordering::SeqCst);
     }
 
+    /// Sets both clocks back: what a wall clock that judges leases can do, and a boot-time clock cannot.
+    pub fn set_back(&self, span: Millis) {
+        let span = i64::try_from(span.get()).unwrap_or(i64::MAX);
+        self.step_utc(-span);
+        self.boot.fetch_sub(span, Ordering::SeqCst);
+    }
+
     /// Steps the wall clock alone, as an administrator or NTP would.
     pub fn step_utc(&self, millis: i64) {
         self.utc.fetch_add(millis, Ordering::SeqCst);

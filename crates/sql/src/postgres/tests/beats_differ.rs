@@ -6,13 +6,14 @@ use std::sync::Arc;
 use leasehold_core::counter::{LeaseGeneration, SessionGeneration, SessionVersion};
 use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::session::{Said, SessionFence};
-use leasehold_core::time::Clock;
+use leasehold_core::time::Clock as _;
 use leasehold_store::call::Heartbeat;
 use leasehold_store::outcome::Outcome;
 use leasehold_store::view::{Beaten, Grant};
 use tokio_postgres::Client;
 
 use super::super::beats::{BEAT_TOGETHER, beaten, told_of, values};
+use super::super::clock::Clocks;
 use super::super::lock::Locks;
 use super::super::sessions;
 use super::super::transaction::{Connection, Unlocked};
@@ -147,11 +148,11 @@ async fn rows(db: &Connection) -> Rows {
 /// What core says to each of these, one after the other, and whether it wrote nothing but narrow rows.
 async fn asking_core(fixture: &Fixture<'_>, calls: &[&Heartbeat]) -> (Vec<(Option<Beaten>, bool)>, Rows) {
     let connection = Arc::new(Connection::new(fixture.store.connect().await.unwrap()));
-    let clock: Arc<dyn Clock> = fixture.clock.clone();
+    let clocks = Clocks { told: Some(fixture.clock.clone()), watch: None };
     let mut said = Vec::new();
     for call in calls {
         let before = rows(&connection).await;
-        let unlocked = Unlocked::new(connection.clone(), Some(clock.clone()));
+        let unlocked = Unlocked::new(connection.clone(), clocks.clone());
         let outcome = sessions::heartbeat(unlocked, call).await.unwrap();
         let alone = rows(&connection).await.others == before.others;
         said.push(match outcome {
@@ -166,7 +167,8 @@ async fn asking_core(fixture: &Fixture<'_>, calls: &[&Heartbeat]) -> (Vec<(Optio
 
 async fn in_one_statement(fixture: &Fixture<'_>, calls: &[&Heartbeat]) -> (Vec<Option<Beaten>>, Rows) {
     let connection = Arc::new(Connection::new(fixture.store.connect().await.unwrap()));
-    let tx = Unlocked::new(connection.clone(), Some(fixture.clock.clone())).lock(Locks::none()).await.unwrap();
+    let clocks = Clocks { told: Some(fixture.clock.clone()), watch: None };
+    let tx = Unlocked::new(connection.clone(), clocks).lock(Locks::none()).await.unwrap();
     let told = tx.all(BEAT_TOGETHER, values(calls, Some(tx.now.lease)), told_of).await.unwrap();
     let rows = rows(&connection).await;
     connection.roll_back().await;

@@ -16,6 +16,7 @@ use crate::test_server::{TestDatabase, TestServer};
 
 mod beats;
 mod beats_differ;
+mod clock;
 mod commits;
 mod hints;
 mod observed;

@@ -21,6 +21,7 @@ use leasehold_store::port::Store as _;
 use leasehold_store::view::Grant;
 use tokio_postgres::Client;
 
+use super::super::clock::Clocks;
 use super::super::transaction::{Connection, Decided, Undone, Unlocked};
 use super::super::{claim, end};
 use super::Fixture;
@@ -68,7 +69,12 @@ async fn asking_core<T, R, W: Future<Output = Decided<T, R>>>(
 ) -> Made<T> {
     let connection = Arc::new(Connection::new(fixture.store.connect().await.unwrap()));
     // A state that contradicts itself is damage to this way: nothing is done then either.
-    let answer = match call(Unlocked::new(connection.clone(), Some(fixture.clock.clone()))).await {
+    let answer = match call(Unlocked::new(
+        connection.clone(),
+        Clocks { told: Some(fixture.clock.clone()), watch: None },
+    ))
+    .await
+    {
         Ok(Outcome::Applied(answer)) => Some(answer),
         Ok(Outcome::Replayed(_) | Outcome::Refused(_)) | Err(_) => None,
     };
@@ -84,7 +90,12 @@ where
     W: Future<Output = Result<Option<Outcome<T, R>>, Undone>>,
 {
     let connection = Arc::new(Connection::new(fixture.store.connect().await.unwrap()));
-    let answer = match call(Unlocked::new(connection.clone(), Some(fixture.clock.clone()))).await {
+    let answer = match call(Unlocked::new(
+        connection.clone(),
+        Clocks { told: Some(fixture.clock.clone()), watch: None },
+    ))
+    .await
+    {
         Ok(Some(Outcome::Applied(answer))) => Some(answer),
         Ok(Some(Outcome::Replayed(_) | Outcome::Refused(_))) => panic!("plain is what is done now"),
         Ok(None) => None,
