@@ -11,7 +11,7 @@ use leasehold_store::outcome::{Outcome, StoreError};
 use leasehold_store::port::Store as _;
 use leasehold_store::view::Grant;
 
-use super::super::PostgresStore;
+use super::super::{PostgresOptions, PostgresStore};
 use super::wire::{Cut, Wire};
 use super::{Fixture, open};
 use crate::scene::step;
@@ -104,6 +104,21 @@ async fn a_plain_beat_with_renewals_is_one_round_trip() {
             assert_eq!(wire.round_trips() - before, expected);
         }
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_databases_clock_judges_a_batch_where_no_test_sets_one() {
+    let Some(fixture) = Fixture::new().await else { return };
+    let session = fixture.agent("nas").await;
+    fixture.sql("UPDATE session SET expires_lease = clock_millis() + 60000");
+    let store = PostgresStore::open(&fixture.database.url(), PostgresOptions::new()).await.unwrap();
+    let before: i64 = fixture.value("SELECT clock_millis()").parse().unwrap();
+    let beaten = store.heartbeat(beat(&session, SessionVersion::FIRST, &[])).await.unwrap().into_result().unwrap();
+    let after: i64 = fixture.value("SELECT clock_millis()").parse().unwrap();
+    assert_eq!(beaten.session.remaining, Millis::from_secs(45));
+    let spoke: i64 =
+        fixture.value("SELECT spoke_lease FROM session WHERE expires_lease = spoke_lease + 45000").parse().unwrap();
+    assert!((before..=after).contains(&spoke), "{spoke} is not between {before} and {after}");
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
