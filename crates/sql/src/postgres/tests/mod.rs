@@ -24,6 +24,7 @@ mod opening;
 mod plain;
 mod plain_differ;
 mod races;
+mod scanners;
 mod schema;
 mod statements;
 mod wire;
