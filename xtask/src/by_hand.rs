@@ -12,6 +12,8 @@ use crate::checkout::{cargo, run as run_command};
 pub(crate) enum ByHand {
     /// Garbage at both listeners, for minutes.
     Fuzz,
+    /// Ten years of fire times in every zone, against the brute-force oracle.
+    Schedules,
     /// Rewrites the golden messages after a deliberate change of the protocol or the API.
     Golden,
     /// Admissions, claims and ends per second at the store's port.
@@ -25,6 +27,17 @@ impl ByHand {
     fn selects(self) -> &'static [&'static str] {
         match self {
             Self::Fuzz => &["--release", "--package", "leasehold-server", "--test", "server", "much_more_garbage"],
+            // Only what is called a hundred million times is optimized; overflows are still found.
+            Self::Schedules => &[
+                "--config=profile.dev.package.leasehold-core.opt-level=3",
+                "--config=profile.dev.package.jiff.opt-level=3",
+                "--config=profile.dev.package.jiff-core.opt-level=3",
+                "--package",
+                "leasehold-core",
+                "--test",
+                "schedule",
+                "ten_years",
+            ],
             Self::Golden => &["--package", "leasehold-wire", "--all-features", "write_the_golden_files"],
             Self::BenchStore => &["--release", "--package", "leasehold-sql", "--lib", "throughput"],
             Self::KeepRelease => &["--package", "leasehold-sim", "--test", "e2e", "keep_what_this_release_writes"],

@@ -32,6 +32,7 @@ Usage:
   cargo xtask bench              speed and memory, next to this machine's own limits (--runs N, --starts N)
   cargo xtask bench-store        calls per second at the store's port
   cargo xtask fuzz               minutes of garbage at both listeners
+  cargo xtask schedules          ten years of fire times in every time zone, against a brute-force oracle
   cargo xtask golden             rewrite the golden messages, after a deliberate change of the protocol or the API
   cargo xtask keep-release       keep what a release's binaries write as test input (docs/releases.md)
   cargo xtask chaos --faults N   the released binaries under faults drawn from a seed (--help for more; needs root)
@@ -100,6 +101,7 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> {
         }
         "bench-store" => parse_by_hand(arguments, ByHand::BenchStore),
         "fuzz" => parse_by_hand(arguments, ByHand::Fuzz),
+        "schedules" => parse_by_hand(arguments, ByHand::Schedules),
         "golden" => parse_by_hand(arguments, ByHand::Golden),
         "keep-release" => parse_by_hand(arguments, ByHand::KeepRelease),
         "stamp" => Ok(Command::Stamp(arguments.value()?.into())),

@@ -52,6 +52,8 @@ pub enum Domain {
     Log,
     /// The text of a migration of a store's schema.
     Migration,
+    /// What a trigger is known by: its project, its task and its name.
+    Trigger,
 }
 
 impl Domain {
@@ -70,6 +72,7 @@ impl Domain {
             Self::Body => "leasehold/body/v1\0",
             Self::Log => "leasehold/log/v1\0",
             Self::Migration => "leasehold/migration/v1\0",
+            Self::Trigger => "leasehold/trigger/v1\0",
         }
     }
 }

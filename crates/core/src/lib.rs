@@ -50,6 +50,7 @@ pub mod retry;
 pub mod revision;
 pub mod role;
 pub mod run;
+pub mod schedule;
 pub mod session;
 pub mod shape;
 pub mod ticket;

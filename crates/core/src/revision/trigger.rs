@@ -1,10 +1,12 @@
-//! What starts runs of a task by itself. Here only their shape; when a cron expression fires is not decided here.
+//! What starts runs of a task by itself. Here only their shape; when an expression fires is decided in [`crate::schedule`].
+//! Whether a zone of that name exists is asked where triggers are kept: a worker carries no zones.
 
 use crate::canonical::Value;
 use crate::id::TriggerName;
 use crate::limits::{
     CATCHUP_RUNS, CATCHUP_RUNS_MAX, CATCHUP_WINDOW, CATCHUP_WINDOW_MAX, CRON_BYTES, JITTER_MAX, NAME_BYTES, TRIGGERS,
 };
+use crate::schedule::Expression;
 use crate::shape::{Field, ShapeErrorKind, Table};
 use crate::time::Millis;
 
@@ -126,9 +128,8 @@ fn read_trigger(field: &Field<'_>) -> Option<Trigger> {
 
 fn read_schedule(table: &Table<'_>, cron: &Field<'_>) -> Option<Schedule> {
     let expression = cron.line(CRON_BYTES)?.split_whitespace().collect::<Vec<_>>().join(" ");
-    if !is_cron_shaped(&expression) {
-        let allowed = "5 or 6 fields such as `0 3 * * *`, @hourly, @daily, @weekly, @monthly, @yearly or `@every 90s`";
-        cron.refuse(ShapeErrorKind::Value, format!("`{expression}`"), allowed);
+    if let Err(error) = expression.parse::<Expression>() {
+        cron.refuse(ShapeErrorKind::Value, error.got(), error.allowed());
     }
     let span = |key: &str, least, most| table.optional(key).and_then(|f| f.duration(least..=most));
     Some(Schedule {
@@ -142,17 +143,6 @@ fn read_schedule(table: &Table<'_>, cron: &Field<'_>) -> Option<Schedule> {
             .unwrap_or(CATCHUP_RUNS),
         jitter: span("jitter", Millis::ZERO, JITTER_MAX).unwrap_or(Millis::ZERO),
     })
-}
-
-/// Could this be a cron expression? Its meaning is checked where triggers are kept.
-fn is_cron_shaped(expression: &str) -> bool {
-    if let Some(word) = expression.strip_prefix('@') {
-        let every = word.strip_prefix("every ").and_then(|span| span.parse::<Millis>().ok());
-        return every.is_some_and(|span| span >= Millis::from_secs(1))
-            || matches!(word, "hourly" | "daily" | "midnight" | "weekly" | "monthly" | "yearly" | "annually");
-    }
-    let plain = |c: char| c.is_ascii_alphanumeric() || "*/,-?#() ".contains(c);
-    matches!(expression.split(' ').count(), 5 | 6) && expression.chars().all(plain)
 }
 
 fn read_zone(field: &Field<'_>) -> Option<String> {
