@@ -293,6 +293,10 @@ pub const CATCHUP_WINDOW_MAX: Millis = Millis::from_secs(366 * 24 * 60 * 60);
 pub const CATCHUP_RUNS: u32 = 10;
 /// Runs that one catch-up may start.
 pub const CATCHUP_RUNS_MAX: u32 = 1000;
+/// An instant that is settled later than this after it was due was missed: nothing could fire.
+pub const FIRE_IN_TIME: Millis = Millis::from_secs(60);
+/// Instants that one backfill may run.
+pub const BACKFILL_RUNS: u32 = 1000;
 /// The longest jitter of a trigger.
 pub const JITTER_MAX: Millis = Millis::from_secs(60 * 60);
 

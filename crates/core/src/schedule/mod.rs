@@ -1,4 +1,4 @@
-//! When a trigger fires: the text people write, and the times it means in a zone.
+//! When a trigger fires: the text people write, the times it means in a zone, and what becomes of each of them.
 //!
 //! Everything here is a pure function; a store calls it inside the transaction that moves a trigger on. The rules:
 //!
@@ -12,16 +12,28 @@
 //! Never here: a clock, a search without an end, the zone rules of the machine. The zones (feature `schedule`) come with the
 //! binary, so that every replica finds the same times; the worker is built without them. (Control design, *Triggers*.)
 
+mod backfill;
 mod calendar;
+mod change;
+mod due;
 mod expression;
 mod fire;
+mod ledger;
+mod overlap;
+mod progress;
 mod spread;
 mod times;
 #[cfg(feature = "schedule")]
 mod zone;
 
+pub use backfill::{Backfill, BackfillError, backfill};
+pub use change::{Change, edit, pause, restore, resume};
+pub use due::{Blocking, Rules, Settled, settle};
 pub use expression::{Expression, ExpressionError, Mistake, Unit};
 pub use fire::{Offsets, Span, Timetable, Utc};
+pub use ledger::{Gap, GapReason, Happened, InTheWay, Line};
+pub use overlap::stands_in_the_way;
+pub use progress::{Backlog, Progress};
 pub use spread::Spread;
 pub use times::Times;
 #[cfg(feature = "schedule")]

@@ -1,0 +1,72 @@
+//! What the ledger of a trigger says: one line for every due instant, and one for a gap.
+//!
+//! A line is known by its trigger and its nominal time; a later line about the same time takes its place (what waited
+//! fires). Whatever is due ends up in exactly one of them: nothing is left out silently. (Control design, *Triggers*.)
+
+use crate::id::RunId;
+use crate::time::UtcMillis;
+
+/// One line.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Line {
+    /// About one instant.
+    At(UtcMillis, Happened),
+    /// About all instants of a stretch of time.
+    Gap(Gap),
+}
+
+/// What happened to an instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Happened {
+    /// A run was admitted for it.
+    Fired,
+    /// A run was admitted for it, after nothing could fire when it was due.
+    CaughtUp,
+    /// It waits until nothing stands in its way.
+    Waits,
+    /// It gets no run.
+    Skipped(InTheWay),
+}
+
+impl Happened {
+    /// Whether a run is to be admitted for it, in the same transaction.
+    pub const fn admits(self) -> bool {
+        matches!(self, Self::Fired | Self::CaughtUp)
+    }
+}
+
+/// What stood in the way of an instant.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum InTheWay {
+    /// A run of the same task.
+    Run(RunId),
+    /// Another instant of this trigger: the run that is admitted for it, or the place that it took.
+    Instant(UtcMillis),
+}
+
+/// Instants that got no run and will get none.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Gap {
+    /// The first of them.
+    pub first: UtcMillis,
+    /// The last of them.
+    pub last: UtcMillis,
+    /// How many.
+    pub instants: u64,
+    /// Why.
+    pub why: GapReason,
+}
+
+names! {
+    /// Why instants were missed.
+    pub enum GapReason as "reason of a gap" {
+        /// Nothing could fire when they were due.
+        Down = "down",
+        /// The trigger was paused.
+        Paused = "paused",
+        /// The schedule was changed before they had their turn.
+        Edited = "edited",
+        /// A backup was restored; what happened since is not known.
+        Restored = "restored",
+    }
+}
