@@ -25,7 +25,7 @@ pub(crate) enum Breaks {
 pub(crate) enum When {
     /// At every third transaction.
     EveryThird,
-    /// At the first transaction of every other call of each changing method: a caller that repeats it is answered.
+    /// At the first transaction of every third call of each changing method: a caller that repeats it is answered.
     Called(Arc<Calls>),
 }
 
@@ -47,8 +47,8 @@ impl Calls {
         let mut calls = self.0.lock().unwrap();
         let times = calls.times.entry(method).or_default();
         *times += 1;
-        let odd = !times.is_multiple_of(2);
-        calls.next = (odd && method::access_of(method) == Access::Write).then_some(method);
+        let third = *times % 3 == 1;
+        calls.next = (third && method::access_of(method) == Access::Write).then_some(method);
     }
 
     /// The methods in whose transactions it broke.
