@@ -1,5 +1,7 @@
 //! Fire times on the clocks of known zones; the brute-force oracle over every zone is `tests/schedule`.
 
+mod invented;
+
 use super::*;
 use crate::schedule::{Expression, Spread, Zone};
 use crate::time::Millis;
