@@ -1,17 +1,98 @@
-//! Starting and running: the two acknowledgements that move a claimed attempt.
+//! Starting and running: the two acknowledgements that move a claimed attempt. Where nothing speaks against one, it is one
+//! statement.
+
+use std::borrow::Cow;
+use std::collections::BTreeMap;
 
 use futures_util::future::{try_join, try_join3};
-use leasehold_core::attempt::{self, Held, Starting};
+use leasehold_core::actor::Actor;
+use leasehold_core::attempt::{self, AttemptState, Held, RunningCall, Starting, StartingAnswer};
 use leasehold_core::change::Change;
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::refusal::Refusal;
+use leasehold_core::session::SessionFence;
+use leasehold_core::time::LeaseInstant;
 use leasehold_store::call::{AcknowledgeRunning, AttemptStep};
 use leasehold_store::outcome::Outcome;
 
 use super::apply::{Loaded, apply};
+use super::column::{Bound, Column as _};
 use super::load::{self, Named, Speaker};
 use super::lock::Locks;
-use super::transaction::{Decided, Fault, Tx, Unlocked};
+use super::transaction::{Decided, Fault, Tx, Undone, Unlocked};
+
+/// A start that nothing speaks against, in one statement; none: nothing was written, and [`starting`] has to ask why.
+pub(super) async fn starting_plainly(
+    db: Unlocked,
+    call: &AttemptStep,
+) -> Result<Option<Outcome<Starting, Refusal>>, Undone> {
+    let AttemptStep { session, lease } = call;
+    let (lease_now, utc_now) = db.told();
+    let values = [
+        session.worker.bind(),
+        session.session.bind(),
+        session.generation.bind(),
+        lease.attempt.bind(),
+        lease.offer.bind(),
+        lease.generation.bind(),
+        lease.token.bind(),
+        Bound::Text(Cow::Owned(actor(session).to_string())),
+        lease_now.bind(),
+        utc_now.bind(),
+    ];
+    let sql = "SELECT lease_version, lease_length, may_run FROM start_plainly($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)";
+    let started = db.at_once(sql, values, |columns| {
+        let (version, length) = (columns.next()?, columns.next()?);
+        let (generation, attempt_state) = (lease.generation, AttemptState::Starting);
+        let lease = LeaseProjection { generation, version, remaining: length, length, attempt_state };
+        Ok(Starting::Accepted(StartingAnswer { lease, timeout: columns.next()? }))
+    });
+    Ok(started.await?.pop().map(Outcome::Applied))
+}
+
+/// The same for a process that runs; none: [`running`] has to ask why.
+pub(super) async fn running_plainly(
+    db: Unlocked,
+    call: &AcknowledgeRunning,
+) -> Result<Option<Outcome<LeaseProjection, Refusal>>, Undone> {
+    let AcknowledgeRunning { step: AttemptStep { session, lease }, call: RunningCall { handle, callback, started_at } } =
+        call;
+    let (lease_now, utc_now) = db.told();
+    let facts = BTreeMap::from([("pid".to_owned(), handle.pid.to_string())]);
+    let values = [
+        session.worker.bind(),
+        session.session.bind(),
+        session.generation.bind(),
+        lease.attempt.bind(),
+        lease.offer.bind(),
+        lease.generation.bind(),
+        lease.token.bind(),
+        handle.boot.bind(),
+        handle.pid.bind(),
+        handle.start_time.bind(),
+        callback.sequence.bind(),
+        callback.token.bind(),
+        started_at.bind(),
+        Bound::Text(Cow::Owned(actor(session).to_string())),
+        facts.bind(),
+        lease_now.bind(),
+        utc_now.bind(),
+    ];
+    let sql = "SELECT lease_version, lease_length, lease_expires, lease_now FROM run_plainly($1, $2, $3, $4, $5, $6, $7, $8, \
+               $9, $10, $11, $12, $13, $14, $15, $16, $17)";
+    let run = db.at_once(sql, values, |columns| {
+        let (version, length) = (columns.next()?, columns.next()?);
+        let (expires, now): (LeaseInstant, LeaseInstant) = (columns.next()?, columns.next()?);
+        let (generation, attempt_state) = (lease.generation, AttemptState::Running);
+        Ok(LeaseProjection { generation, version, remaining: expires.since(now), length, attempt_state })
+    });
+    Ok(run.await?.pop().map(Outcome::Applied))
+}
+
+/// The worker of a session, as its events name it.
+fn actor(session: &SessionFence) -> Actor {
+    Actor::Worker { worker: session.worker.clone(), session: Some(session.session), origin: None }
+}
 
 /// `claimed → starting`.
 pub(super) async fn starting(db: Unlocked, call: &AttemptStep) -> Decided<Starting, Refusal> {

@@ -75,8 +75,9 @@ async fn insert_run(tx: &Tx, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
     tx.execute_one(
         "run",
         "INSERT INTO run (id, project, task, revision, placement, lane_task, name, priority, state, version, latest, \
-         failures, machinery_failures, created_at, mutex, concurrency, lease_millis, max_attempts) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18)",
+         failures, machinery_failures, created_at, mutex, concurrency, lease_millis, max_attempts, start_millis, \
+         timeout_millis) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
         values![
             run.id,
             run.project,
@@ -96,6 +97,8 @@ async fn insert_run(tx: &Tx, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
             lane_task.and(limits.concurrency),
             policy.lease,
             policy.max_attempts,
+            policy.start,
+            policy.timeout,
         ],
     )
     .await

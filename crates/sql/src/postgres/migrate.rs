@@ -31,6 +31,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "0005_clock_steps",
         sql: include_str!("../../migrations/postgres/0005_clock_steps.sql"),
     },
+    Migration { version: 6, name: "0006_started", sql: include_str!("../../migrations/postgres/0006_started.sql") },
 ];
 
 impl Migration {

@@ -413,11 +413,15 @@ impl Store for PostgresStore {
     }
 
     async fn acknowledge_starting(&self, call: AttemptStep) -> Stored<Starting, Refusal> {
-        self.unless_in_doubt(self.write("acknowledge_starting", |db| activation::starting(db, &call)).await)
+        let plain = |db| activation::starting_plainly(db, &call);
+        let started = self.write_at_once("acknowledge_starting", plain, |db| activation::starting(db, &call));
+        self.unless_in_doubt(started.await)
     }
 
     async fn acknowledge_running(&self, call: AcknowledgeRunning) -> Stored<LeaseProjection, Refusal> {
-        self.unless_in_doubt(self.write("acknowledge_running", |db| activation::running(db, &call)).await)
+        let plain = |db| activation::running_plainly(db, &call);
+        let run = self.write_at_once("acknowledge_running", plain, |db| activation::running(db, &call));
+        self.unless_in_doubt(run.await)
     }
 
     async fn end(&self, call: EndCall) -> Stored<Ended, Refusal> {

@@ -33,6 +33,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "0005_clock_steps",
         sql: include_str!("../../migrations/sqlite/0005_clock_steps.sql"),
     },
+    Migration { version: 6, name: "0006_started", sql: include_str!("../../migrations/sqlite/0006_started.sql") },
 ];
 
 impl Migration {

@@ -4,11 +4,11 @@ use std::sync::atomic::{AtomicU32, Ordering};
 
 use leasehold_core::actor::Actor;
 use leasehold_core::canonical::Value;
-use leasehold_core::claim::NotClaimed;
+use leasehold_core::claim::{NotClaimed, ReleaseReason};
 use leasehold_core::id::RunId;
 use leasehold_core::session::{Said, SessionFence};
 use leasehold_core::time::Millis;
-use leasehold_store::call::{CancelRun, Claim, DrainWorker, Heartbeat, Renewal};
+use leasehold_store::call::{CancelRun, Claim, DrainWorker, Heartbeat, Release, Renewal};
 use leasehold_store::outcome::Outcome;
 use leasehold_store::port::{ClaimRefused, Store as _};
 use tokio_postgres::{Client, NoTls};
@@ -72,8 +72,8 @@ async fn the_clock_is_read_behind_the_last_lock() {
     let grant = fixture.claim(&session, run).await;
     let blocker = hold(&fixture, "SELECT FROM run FOR UPDATE").await;
     let replica = fixture.replica().await;
-    let held = step(&session, &grant);
-    let waiting = tokio::spawn(async move { replica.acknowledge_starting(held).await });
+    let call = Release { step: step(&session, &grant), reason: ReleaseReason::DiskLow };
+    let waiting = tokio::spawn(async move { replica.release(call).await });
     wait_for_a_waiter(&fixture).await;
     // The session's lease runs out while the call waits.
     fixture.clock.advance(Millis::from_secs(46));
