@@ -14,6 +14,10 @@ use crate::checkout::{cargo, output_of, root, run as run_command, target_directo
 /// for `cargo xtask chaos`.
 pub(crate) const CI: [&str; 6] = ["--faults", "90", "--minutes", "1.1", "--seed", "566"];
 
+/// What CI asks for on PostgreSQL: enough that replicas are killed several times and the database is restarted twice. The two
+/// thousand jobs of the promise are for `cargo xtask chaos --postgres --runs 2000`: they would take as long as all the rest.
+pub(crate) const CI_POSTGRES: [&str; 5] = ["--postgres", "--runs", "400", "--seed", "566"];
+
 /// Builds what is needed and makes a run with these arguments.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
     run_command(cargo().args(["build", "--release", "--locked", "--bins"]))?;

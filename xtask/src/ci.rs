@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Result, bail};
 
 use crate::checkout::{cargo, run as run_command, target_directory};
-use crate::{chaos, environment, kubernetes, licences, postgres18, walls};
+use crate::{chaos, environment, kubernetes, licences, postgres18, previous_release, walls};
 
 /// What `cargo xtask ci` was asked for.
 #[derive(Debug, Default)]
@@ -82,8 +82,12 @@ impl Step {
             Self::Docs => "the documentation builds without a warning",
             Self::Test => "unit, property and contract tests",
             Self::Postgres18 => "the store on PostgreSQL 18, beside the distribution's version",
-            Self::E2e => "real processes of the release build: runs, crashes, refusals, examples",
-            Self::Chaos => "faults drawn from one seed for two minutes, judged by what the jobs wrote (needs root)",
+            Self::E2e => {
+                "real processes of the release build: runs, crashes, refusals, examples, an upgrade from the release before"
+            }
+            Self::Chaos => {
+                "faults drawn from one seed, on SQLite and on PostgreSQL, judged by what the jobs wrote (needs root)"
+            }
         }
     }
 
@@ -111,7 +115,10 @@ impl Step {
             Self::Test => run_tests(&["--workspace", "--exclude", "leasehold-sim"]),
             Self::Postgres18 => postgres18::check(),
             Self::E2e => end_to_end(),
-            Self::Chaos => chaos::run(&chaos::CI.map(str::to_owned)),
+            Self::Chaos => {
+                chaos::run(&chaos::CI.map(str::to_owned))?;
+                chaos::run(&chaos::CI_POSTGRES.map(str::to_owned))
+            }
         }
     }
 }
@@ -142,13 +149,16 @@ fn run_tests(selection: &[&str]) -> Result<()> {
 fn end_to_end() -> Result<()> {
     run_command(cargo().args(["build", "--release", "--locked", "--bins"]))?;
     let release = target_directory()?.join("release");
+    let previous = previous_release::build()?;
     // Their time is waiting, for leases, drains and restarts; more than this and the time bounds they assert get tight.
     let threads = 3 * std::thread::available_parallelism()?.get();
     run_command(
         cargo()
             .args(["test", "--locked", "--package", "leasehold-sim", "--", "--test-threads", &threads.to_string()])
             .env("LEASEHOLD_BIN", release.join("leasehold"))
-            .env("LEASEHOLD_WORKER_BIN", release.join("leasehold-worker")),
+            .env("LEASEHOLD_WORKER_BIN", release.join("leasehold-worker"))
+            .env("LEASEHOLD_PREVIOUS_BIN", previous.leasehold)
+            .env("LEASEHOLD_PREVIOUS_WORKER_BIN", previous.worker),
     )
 }
 

@@ -12,6 +12,7 @@ mod environment;
 mod kubernetes;
 mod licences;
 mod postgres18;
+mod previous_release;
 mod source;
 mod spdx;
 mod walls;
@@ -36,6 +37,8 @@ Usage:
   cargo xtask golden             rewrite the golden messages, after a deliberate change of the protocol or the API
   cargo xtask keep-release       keep what a release's binaries write as test input (docs/releases.md)
   cargo xtask chaos --faults N   the released binaries under faults drawn from a seed (--help for more; needs root)
+  cargo xtask chaos --postgres --runs N  the same on three replicas that are killed, and a database that is restarted
+  cargo xtask previous-release   build the latest release's binaries, which upgrades are tested from (docs/releases.md)
   cargo xtask environment        install the programs the tests need and this machine lacks
   cargo xtask environment --check  only say what is missing
 
@@ -52,6 +55,7 @@ enum Command {
     /// Its own program reads the arguments.
     Chaos(Vec<String>),
     ByHand(ByHand),
+    PreviousRelease,
     /// What a measured job executes; not for people.
     Stamp(std::path::PathBuf),
 }
@@ -73,6 +77,9 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::Chaos(arguments) => chaos::run(&arguments),
         Command::ByHand(verb) => verb.run(),
+        Command::PreviousRelease => previous_release::build().map(|built| {
+            println!("{}\n{}", built.leasehold.display(), built.worker.display());
+        }),
         Command::Stamp(file) => bench::stamp(&file),
         Command::Environment { check_only: true } => environment::check(),
         Command::Environment { check_only: false } => environment::prepare(),
@@ -104,6 +111,11 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> {
         "schedules" => parse_by_hand(arguments, ByHand::Schedules),
         "golden" => parse_by_hand(arguments, ByHand::Golden),
         "keep-release" => parse_by_hand(arguments, ByHand::KeepRelease),
+        "previous-release" => match arguments.next()? {
+            None => Ok(Command::PreviousRelease),
+            Some(Long("help") | Short('h')) => Ok(Command::Help),
+            Some(other) => Err(other.unexpected()),
+        },
         "stamp" => Ok(Command::Stamp(arguments.value()?.into())),
         "environment" => {
             let mut check_only = false;

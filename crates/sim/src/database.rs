@@ -141,8 +141,37 @@ pub fn contradictions_in(server: &TestServer, database: &str) -> Result<Vec<Stri
     Ok(told)
 }
 
+/// How many attempts on PostgreSQL are in each state: its name, and the count.
+pub fn attempts_by_state(server: &TestServer, database: &str) -> Result<Vec<Vec<Option<String>>>> {
+    Ok(server.query(database, &in_schema("SELECT state, count(*) FROM attempt GROUP BY state ORDER BY state"))?)
+}
+
+/// The runs on PostgreSQL that were claimed more than once.
+pub fn claimed_again(server: &TestServer, database: &str) -> Result<Vec<Vec<Option<String>>>> {
+    Ok(server.query(database, &in_schema("SELECT run, count(*) FROM lease GROUP BY run HAVING count(*) > 1"))?)
+}
+
+/// Adds to a schema on PostgreSQL, as a next release would: a column to every table, a table, and the step's number, 9999.
+pub fn grow(server: &TestServer, database: &str) -> Result<()> {
+    let tables = server.query(database, "SELECT tablename FROM pg_tables WHERE schemaname = 'leasehold'")?;
+    for table in tables.into_iter().flatten().flatten() {
+        let grown = format!("ALTER TABLE {table} ADD COLUMN later text DEFAULT 'not known yet'");
+        server.query(database, &in_schema(&grown))?;
+    }
+    server.query(database, &in_schema("CREATE TABLE later (id integer)"))?;
+    let step = "INSERT INTO schema_migration (version, name, checksum) VALUES (9999, 'later', sha256('later'))";
+    server.query(database, &in_schema(step))?;
+    Ok(())
+}
+
+/// Takes the number of [`grow`] back.
+pub fn forget_growth(server: &TestServer, database: &str) -> Result<()> {
+    server.query(database, &in_schema("DELETE FROM schema_migration WHERE version = 9999"))?;
+    Ok(())
+}
+
 /// A question where the product keeps its tables.
-pub(crate) fn in_schema(sql: &str) -> String {
+fn in_schema(sql: &str) -> String {
     format!("SET search_path TO leasehold, public; {sql}")
 }
 

@@ -54,6 +54,11 @@ impl Replicas {
         Ok(Self { cluster, each, balancer, server, _wire: wire })
     }
 
+    /// `host:port` of the operator API behind the balancer.
+    pub fn api(&self) -> String {
+        self.balancer.api()
+    }
+
     /// `host:port` where workers come in.
     pub fn ingress(&self) -> String {
         self.balancer.ingress()
@@ -81,9 +86,14 @@ impl Replicas {
         database::contradictions_in(&self.server, DATABASE)
     }
 
-    /// What the database answers.
-    pub fn query(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>> {
-        Ok(self.server.query(DATABASE, &database::in_schema(sql))?)
+    /// The runs that were claimed more than once.
+    pub fn claimed_again(&self) -> Result<Vec<Vec<Option<String>>>> {
+        database::claimed_again(&self.server, DATABASE)
+    }
+
+    /// How many attempts are in each state.
+    pub fn attempts_by_state(&self) -> Result<Vec<Vec<Option<String>>>> {
+        database::attempts_by_state(&self.server, DATABASE)
     }
 
     /// Stops every agent and then every replica, each politely, and proves that nothing is left and that what is stored does

@@ -53,7 +53,7 @@ pub(super) fn run(options: &Options) -> Result<u8> {
     let begun = boot_millis();
     let (faults, left, loaded) = carry_out(&mut world, options)?;
     let worked = boot_millis() - begun;
-    let states = world.replicas.query("SELECT state, count(*) FROM attempt GROUP BY state ORDER BY state")?;
+    let states = world.replicas.attempts_by_state()?;
     let history = world.collect(loaded, faults, left)?;
     let found = violations_where_all_succeed(&history);
     print!("{}", report(options, &history, found.len(), worked / 1000, &states));

@@ -32,14 +32,8 @@ use serde_json::Value;
 /// Freezes an agent whose pull is open and submits a run: it is claimed, and nobody has read the answer. What was submitted
 /// while no pull was open yet runs as usual; the run that is answered is claimed and unread.
 fn claim_unread(cluster: &Cluster, worker: usize, run: &[&str]) -> Result<String> {
-    let asks = cluster.worker(worker).state().join("pending-claims.json");
     for _ in 0..20 {
-        eventually("asks that nothing was granted to", || {
-            let asks = std::fs::read_to_string(&asks).unwrap_or_default();
-            let told: Value = serde_json::from_str(&asks).unwrap_or_default();
-            let open = told["asks"].as_array().is_some_and(|asks| !asks.is_empty());
-            if open && cluster.worker(worker).files_in("inbox").is_empty() { Ok(()) } else { Err(asks) }
-        })?;
+        wait_for_open_asks(cluster, worker)?;
         cluster.signal_agent(worker, Signal::STOP)?;
         let run = cluster.submit(run);
         // Claimed within milliseconds, or not before the agent asks.
@@ -54,14 +48,25 @@ fn claim_unread(cluster: &Cluster, worker: usize, run: &[&str]) -> Result<String
     bail!("no pull was ever open")
 }
 
+/// Waits until a worker has asks that nothing was granted to, and nothing in hand: its pull is open, or about to be.
+fn wait_for_open_asks(cluster: &Cluster, worker: usize) -> Result<()> {
+    let asks = cluster.worker(worker).state().join("pending-claims.json");
+    eventually("asks that nothing was granted to", || {
+        let asks = std::fs::read_to_string(&asks).unwrap_or_default();
+        let told: Value = serde_json::from_str(&asks).unwrap_or_default();
+        let open = told["asks"].as_array().is_some_and(|asks| !asks.is_empty());
+        if open && cluster.worker(worker).files_in("inbox").is_empty() { Ok(()) } else { Err(asks) }
+    })
+}
+
 /// The id of a worker's session; empty before its first.
-fn session(cluster: &Cluster, worker: usize) -> String {
+pub(crate) fn session(cluster: &Cluster, worker: usize) -> String {
     let told = cluster.json(&["worker", "get", &cluster.worker(worker).name]);
     told["session"]["id"].as_str().unwrap_or_default().to_owned()
 }
 
 /// Waits until a worker has a live session, and another one than `before`.
-fn wait_for_another_session(cluster: &Cluster, worker: usize, before: &str) -> Result<()> {
+pub(crate) fn wait_for_another_session(cluster: &Cluster, worker: usize, before: &str) -> Result<()> {
     eventually("another session", || {
         let told = cluster.json(&["worker", "get", &cluster.worker(worker).name]);
         let another = told["session"]["id"].as_str().is_some_and(|id| id != before);

@@ -2,18 +2,19 @@
 //! and a cancel afterwards leaves nothing alive two seconds after the grace.
 
 use std::fs;
-use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use leasehold_sim::cluster::{Cluster, WorkerOptions};
 use leasehold_sim::eventually::{eventually, within};
 use leasehold_sim::seed::Seed;
-use leasehold_sim::{binaries, process, processes};
+use leasehold_sim::{binaries, processes};
 use rustix::process::Signal;
 
 use super::{session, wait_for_another_session};
+use crate::live_jobs::{LiveJobs, log_of};
+use crate::upgraded::Upgraded;
 
 /// How the agent is restarted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,30 +27,6 @@ enum Restart {
 
 const KINDS: [Restart; 4] = [Restart::LeaveRunning, Restart::Kill, Restart::Hangup, Restart::Replace];
 
-/// A worker whose binary is a file of its own, which an upgrade may replace.
-struct Upgraded {
-    program: PathBuf,
-}
-
-impl Upgraded {
-    fn new(cluster: &mut Cluster, worker: usize) -> Result<Self> {
-        let upgraded = Self { program: cluster.directory().join("bin").join("leasehold-worker") };
-        fs::create_dir(cluster.directory().join("bin"))?;
-        upgraded.replace()?;
-        cluster.worker_program(worker, &upgraded.program);
-        Ok(upgraded)
-    }
-
-    /// As a package manager does it: a new file in the old one's place.
-    fn replace(&self) -> Result<()> {
-        let beside = self.program.with_extension("new");
-        // By a process of its own: a file that this one had open for writing may be busy in a child of another test.
-        process::run(Command::new("cp").arg(binaries::leasehold_worker()).arg(&beside))?.expect_code(0);
-        rustix::fs::rename(&beside, &self.program)?;
-        Ok(())
-    }
-}
-
 /// Restarts the agent and waits until its next session is there.
 fn restart(cluster: &mut Cluster, worker: usize, how: Restart, upgraded: &Upgraded) -> Result<()> {
     let before = session(cluster, worker);
@@ -61,7 +38,7 @@ fn restart(cluster: &mut Cluster, worker: usize, how: Restart, upgraded: &Upgrad
         }
         Restart::LeaveRunning | Restart::Replace => {
             if how == Restart::Replace {
-                upgraded.replace()?;
+                upgraded.replace(binaries::leasehold_worker())?;
             }
             cluster.signal_agent(worker, Signal::USR1)?;
             cluster.wait_for_agent_end(worker)?.expect_code(0);
@@ -76,56 +53,17 @@ fn eight_jobs_outlive_twenty_restarts() -> Result<()> {
     let mut seed = Seed::announced("eight_jobs_outlive_twenty_restarts");
     let mut cluster = Cluster::start()?;
     let near = cluster.enroll(WorkerOptions { name: "near", slots: 8, machine: None })?;
-    let upgraded = Upgraded::new(&mut cluster, near)?;
+    let upgraded = Upgraded::new(&mut cluster, near, binaries::leasehold_worker())?;
     cluster.start_agent(near)?;
-    let gate = cluster.directory().join("gate");
-    let mut runs = Vec::new();
-    for number in 0..8_u8 {
-        let file = |what: &str| cluster.directory().join(format!("{number}.{what}"));
-        // What it writes is random, and none of it text; the same bytes go to a file and to its standard output.
-        let script = format!(
-            "echo $$ >>{}; until [ -e {} ]; do head -c 200 /dev/urandom | tee -a {}; sleep 0.0{}; done; exit {}",
-            file("starts").display(),
-            gate.display(),
-            file("written").display(),
-            1 + seed.below(9),
-            number + 1,
-        );
-        runs.push((cluster.submit(&["--", "sh", "-c", &script]), number, file("starts"), file("written")));
-    }
-    for (run, ..) in &runs {
-        cluster.wait_for_state(run, "running")?;
-    }
+    let live = LiveJobs::start(&cluster, 8, &mut seed)?;
     for round in 0..20 {
         // Every way, and otherwise as it comes.
         let how = KINDS[if round < 4 { round } else { usize::try_from(seed.below(4))? }];
         restart(&mut cluster, near, how, &upgraded)?;
-        for (run, _, starts, _) in &runs {
-            ensure!(fs::read_to_string(starts)?.lines().count() == 1, "run {run} started again in round {round}");
-        }
+        live.check_one_start_each().with_context(|| format!("in round {round}"))?;
     }
-    fs::write(&gate, "")?;
-    for (run, number, starts, written) in &runs {
-        let found = cluster.wait_for_state(run, "failed")?;
-        assert_eq!(found["outcome"]["exit_code"], number + 1, "{found}");
-        assert_eq!(found["attempts"].as_array().map(Vec::len), Some(1), "{found}");
-        assert_eq!(fs::read_to_string(starts)?.lines().count(), 1);
-        eventually("a complete log", || {
-            let found = cluster.json(&["runs", "get", run]);
-            if found["attempts"][0]["log"]["state"] == "complete" { Ok(()) } else { Err(found.to_string()) }
-        })?;
-        assert!(log_of(&cluster, run)? == fs::read(written)?, "the log of run {run} is what it wrote");
-    }
+    live.end_whole(&cluster)?;
     cluster.shut_down()
-}
-
-/// The bytes of a log.
-fn log_of(cluster: &Cluster, run: &str) -> Result<Vec<u8>> {
-    let file = cluster.directory().join(format!("{run}.log"));
-    let mut command = Command::new("sh");
-    command.args(["-c", "exec \"$0\" runs logs \"$1\" >\"$2\""]).arg(binaries::leasehold()).arg(run).arg(&file);
-    process::run(command.current_dir(cluster.directory()))?.expect_code(0);
-    Ok(fs::read(file)?)
 }
 
 fn lines(file: &Path) -> usize {
@@ -138,7 +76,7 @@ fn after_restarts_a_cancel_leaves_nothing_and_the_log_has_no_hole() -> Result<()
 
     let mut cluster = Cluster::start()?;
     let near = cluster.enroll(WorkerOptions::named("near"))?;
-    let upgraded = Upgraded::new(&mut cluster, near)?;
+    let upgraded = Upgraded::new(&mut cluster, near, binaries::leasehold_worker())?;
     cluster.start_agent(near)?;
     let (starts, beats) = (cluster.directory().join("starts"), cluster.directory().join("beats"));
     // Deaf to SIGTERM, and so is a child that left its group.

@@ -60,7 +60,7 @@ fn six_jobs_outlive_the_database_and_their_ends_are_told() -> Result<()> {
     cluster.shut_down()
 }
 
-fn wait_until_ready(cluster: &Cluster) -> Result<()> {
+pub(super) fn wait_until_ready(cluster: &Cluster) -> Result<()> {
     eventually("the control plane to be ready again", || match request::get(&cluster.api(), "/readyz", None) {
         Ok(answer) if answer.status == 200 => Ok(()),
         other => Err(format!("{other:?}")),

@@ -3,6 +3,7 @@
 mod failover;
 mod killed;
 mod replicas;
+mod rolling_upgrade;
 mod starting;
 
 use leasehold_sql::test_server::TestServer;
