@@ -64,6 +64,12 @@ impl Certified {
         Self { ingress: ingress.to_owned(), certificate: certificate.to_owned(), key: key.to_owned() }
     }
 
+    /// The same holder, talking to another ingress.
+    #[must_use]
+    pub fn at(&self, ingress: &str) -> Self {
+        Self { ingress: ingress.to_owned(), ..self.clone() }
+    }
+
     /// Sends a body and returns the answer.
     pub fn send(&self, method: &str, path: &str, body: &[u8]) -> Result<Answer> {
         self.send_with(method, path, &[], body)

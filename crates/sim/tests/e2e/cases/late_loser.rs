@@ -8,6 +8,8 @@ use leasehold_core::crypto::CompletionToken;
 use leasehold_sim::cluster::{Cluster, WorkerOptions};
 use leasehold_sim::eventually::eventually;
 use leasehold_sim::impostor::{self, Session};
+use leasehold_sim::replica::Replica;
+use leasehold_sim::replicas::Replicas;
 use leasehold_sim::story;
 use serde_json::{Value, json};
 
@@ -32,10 +34,32 @@ fn said(session: &Session, attempt: &str, what: &str, more: &Value) -> Result<Va
 #[test]
 fn a_late_loser_is_answered_and_changes_nothing() -> Result<()> {
     let mut cluster = Cluster::start_unhurried()?;
+    let ingress = cluster.ingress();
+    loses_and_says_so_late(&mut cluster, &[ingress])?;
+    cluster.shut_down()
+}
+
+#[test]
+fn a_late_loser_is_answered_by_whichever_replica_it_asks() -> Result<()> {
+    if !Replicas::are_possible_or_skip("a_late_loser_is_answered_by_whichever_replica_it_asks") {
+        return Ok(());
+    }
+    let mut replicas = Replicas::start(43, &["--heartbeat", "5m"])?;
+    let ingresses = replicas.each.each_ref().map(Replica::ingress);
+    loses_and_says_so_late(&mut replicas.cluster, &ingresses)?;
+    replicas.shut_down()
+}
+
+/// The case, each call at the next of these ingresses.
+fn loses_and_says_so_late(cluster: &mut Cluster, ingresses: &[String]) -> Result<()> {
     let loser = cluster.enroll(WorkerOptions::named("loser"))?;
-    let intent = impostor::take_intent(&mut cluster, loser)?;
-    let session = Session::of(&impostor::holder(&cluster, loser)?, &intent.session);
-    let registered = session.register(&intent.body)?;
+    // Nobody answers there.
+    cluster.worker_variable(loser, "LEASEHOLD_WORKER_SERVER", "https://127.0.0.1:9");
+    let intent = impostor::take_intent(cluster, loser)?;
+    let holder = impostor::holder(cluster, loser)?;
+    let mut turns = ingresses.iter().cycle().map(|ingress| Session::of(&holder.at(ingress), &intent.session));
+    let mut next = || turns.next().context("somebody answers");
+    let registered = next()?.register(&intent.body)?;
     assert_eq!(registered.status, 200, "{registered:?}");
 
     // Attempt 1 goes to the only worker there is, starts, runs, and is never heard of again.
@@ -43,7 +67,7 @@ fn a_late_loser_is_answered_and_changes_nothing() -> Result<()> {
     let run = cluster.submit(&safe);
     let ask = json!({ "offer_id": OFFER, "lease_token": "a".repeat(42) + "A" });
     let pull = json!({ "schema": "leasehold/pull/v1", "session_generation": 1, "asks": [ask], "wait_ms": 20_000 });
-    let answer: Value = serde_json::from_str(&session.call("pull", &pull)?.body)?;
+    let answer: Value = serde_json::from_str(&next()?.call("pull", &pull)?.body)?;
     let granted = &answer["asks"][0]["verdict"]["granted"];
     let attempt = granted["attempt_id"].as_str().with_context(|| format!("nothing was granted: {answer}"))?.to_owned();
     let lease = lease(&granted["lease"]["generation"]);
@@ -54,8 +78,8 @@ fn a_late_loser_is_answered_and_changes_nothing() -> Result<()> {
         "handle": { "boot_id": "5f0c9a52-4a0e-4a3b-9d4c-0f6c1f1d2e3a", "pid": 4242, "start_time": 1 },
         "started_at_ms": 1_769_828_400_000_u64,
     });
-    said(&session, &attempt, "starting", &json!({ "lease": lease }))?;
-    said(&session, &attempt, "running", &json!({ "lease": lease, "running": running }))?;
+    said(&next()?, &attempt, "starting", &json!({ "lease": lease }))?;
+    said(&next()?, &attempt, "running", &json!({ "lease": lease, "running": running }))?;
 
     // Attempt 2 goes to the winner.
     cluster.join(WorkerOptions::named("winner"))?;
@@ -71,7 +95,7 @@ fn a_late_loser_is_answered_and_changes_nothing() -> Result<()> {
         let ending = json!({ "exited": { "at_ms": 1_769_828_409_000_u64, "status": { "code": code } } });
         let completion = json!({ "sequence": 1, "token": completion });
         let end = json!({ "lease": lease, "ending": ending, "completion": completion });
-        let answer = said(&session, &attempt, "end", &end)?;
+        let answer = said(&next()?, &attempt, "end", &end)?;
         let told = (&answer["verdict"], &answer["attempt_state"], &answer["run_state"], &answer["resolution"]);
         assert_eq!(told, (&"already_terminal".into(), &"lost".into(), &"succeeded".into(), &"policy".into()), "{code}");
         let now = cluster.json(&["runs", "get", &run]);
@@ -79,7 +103,7 @@ fn a_late_loser_is_answered_and_changes_nothing() -> Result<()> {
             assert_eq!(now[field], succeeded[field], "{field} after exit {code}");
         }
     }
-    let late = story::kinds(&cluster, &run)?.iter().filter(|kind| *kind == "evidence.late").count();
+    let late = story::kinds(cluster, &run)?.iter().filter(|kind| *kind == "evidence.late").count();
     assert_eq!(late, 2, "one event for each distinct word");
-    cluster.shut_down()
+    Ok(())
 }
