@@ -183,16 +183,12 @@ impl<Z: Offsets> Evaluation<'_, Z> {
         while self.room()
             && let Some(nominal) = self.next_due()
         {
-            let in_the_way = match (self.in_the_way, self.progress.backlog) {
-                (Some(in_the_way), _) => in_the_way,
-                (None, Some(_)) => break,
-                (None, None) => {
-                    self.progress.next = self.timetable.next_fire(nominal);
-                    self.say(nominal, Happened::Fired);
-                    continue;
-                }
-            };
             self.progress.next = self.timetable.next_fire(nominal);
+            // With room left, whatever is still owed has something in its way too.
+            let Some(in_the_way) = self.in_the_way else {
+                self.say(nominal, Happened::Fired);
+                continue;
+            };
             if self.rules.overlap == Overlap::BufferOne && self.progress.waiting.is_none() {
                 self.progress.waiting = Some(nominal);
                 self.say(nominal, Happened::Waits);

@@ -79,6 +79,9 @@ fn clocks_that_change_in_new_york() {
     check("0,30 2 * * *", zone, "2027-03-14", &["2027-03-14T07:00:00Z"]);
     check("0 1,2,3 * * *", zone, "2027-03-14", &["2027-03-14T06:00:00Z", "2027-03-14T07:00:00Z"]);
     count("0 1-3 * * *", zone, "2027-11-07", 3);
+    // Whoever asks within the hour that comes again has seen it already.
+    let daily = timetable("30 1 * * *", zone);
+    assert_eq!(daily.next_fire(utc("2027-11-07T06:10:00Z")).map(print).as_deref(), Some("2027-11-08T06:30:00Z"));
     // Seconds are no matter: it is half past two.
     check("*/20 30 2 * * *", zone, "2027-03-14", &["2027-03-14T07:00:00Z"]);
     count("*/20 30 1 * * *", zone, "2027-11-07", 3);
