@@ -29,7 +29,7 @@ const EVERY: u64 = 5_000;
 /// Between two looks, in milliseconds.
 const LOOK: u64 = 50;
 /// A load that has not ended after this many milliseconds will not end.
-const PATIENCE: u64 = 20 * 60 * 1000;
+const PATIENCE: u64 = 60 * 60 * 1000;
 /// How long everything may take to be cleared away once all has ended, in milliseconds.
 const SETTLING: u64 = 120_000;
 /// What a replica says when it serves.
