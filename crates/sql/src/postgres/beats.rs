@@ -22,10 +22,10 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
+use super::carry::{CALL, connection_of};
 use super::column::{Bound, Column, list};
 use super::rows::Columns;
 use super::transaction::{Connection, Fault, Undone};
-use super::{CALL, connection_of};
 
 /// Beats in one batch.
 const TOGETHER: usize = 64;

@@ -27,13 +27,14 @@ use leasehold_store::port::ClaimRefused;
 use leasehold_store::view::Beaten;
 use tokio_postgres::Client;
 
+use super::carry::COLLISIONS;
 use super::column::{list, values};
 use super::lock::Locks;
 use super::open::OpenError;
 use super::rows;
 use super::transaction::Undone;
 use super::transaction::{Again, Connection, Fault, Tx, Unlocked};
-use super::{COLLISIONS, PostgresStore, audit};
+use super::{PostgresStore, audit};
 
 /// Where a call learns the time.
 #[derive(Clone, Default)]
