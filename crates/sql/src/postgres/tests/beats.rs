@@ -86,7 +86,8 @@ async fn many_beats_are_few_commits() {
     assert_eq!(fixture.value("SELECT count(*) FROM session WHERE version = 1"), "64");
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// On one thread: what is sent in one flight then crosses the wire in one piece, however busy the machine is.
+#[tokio::test(flavor = "current_thread")]
 async fn a_plain_beat_with_renewals_is_one_round_trip() {
     let Some(fixture) = Fixture::new().await else { return };
     let session = fixture.agent("nas").await;

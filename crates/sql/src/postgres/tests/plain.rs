@@ -14,7 +14,8 @@ use super::races::{hold, wait_for_a_waiter};
 use super::wire::Cut;
 use crate::scene::{exited, revision, running, step};
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+/// On one thread: what is sent in one flight then crosses the wire in one piece, however busy the machine is.
+#[tokio::test(flavor = "current_thread")]
 async fn every_plain_step_of_a_run_is_one_round_trip() {
     let Some(fixture) = Fixture::new().await else { return };
     let session = fixture.agent("nas").await;
