@@ -315,4 +315,6 @@ impl ControlPlane {
 #[cfg(test)]
 mod across;
 #[cfg(test)]
+mod postgres_tests;
+#[cfg(test)]
 mod tests;

@@ -40,7 +40,7 @@ use crate::seal::MasterKey;
 
 mod replicas;
 
-pub(crate) use replicas::Replicas;
+pub(crate) use replicas::{Replicas, counting};
 
 /// Clocks that stand until they are moved.
 pub(crate) struct StoppedClock {
@@ -97,10 +97,10 @@ impl Entropy for Numbered {
     }
 }
 
-/// One control plane over the model.
-pub(crate) struct World {
+/// One control plane over a store: the model, unless a test says otherwise.
+pub(crate) struct World<S = ModelStore> {
     pub(crate) plane: ControlPlane,
-    pub(crate) store: Arc<ModelStore>,
+    pub(crate) store: Arc<S>,
     pub(crate) clock: Arc<StoppedClock>,
     pub(crate) entropy: Arc<Numbered>,
     pub(crate) first_token: ApiToken,
@@ -137,12 +137,7 @@ impl World {
 
     async fn at(clock: Arc<StoppedClock>, volume: Arc<dyn Volume>) -> Self {
         let store = Arc::new(ModelStore::new(clock.clone()));
-        let entropy = Arc::new(Numbered::default());
-        let master = MasterKey::new(&*entropy);
-        let opened = install::open(&*store, &master, None, &*clock, &*entropy).await.unwrap();
-        let settings = Settings { volume, ..Settings::default() };
-        let plane = ControlPlane::new(store.clone(), opened.keys, clock.clone(), entropy.clone(), settings);
-        Self { plane, store, clock, entropy, first_token: opened.first_token.unwrap() }
+        Self::over(store, clock, Settings { volume, ..Settings::default() }).await
     }
 
     /// A second control plane over the same store, which fails by `schedule`.
@@ -150,6 +145,24 @@ impl World {
         let port = Arc::new(Faulty::new(self.store.clone(), schedule));
         let (keys, clock) = (self.plane.keys().clone(), self.clock.clone());
         ControlPlane::new(port, keys, clock, self.entropy.clone(), Settings::default())
+    }
+}
+
+impl<S: Store> World<S> {
+    /// A new installation in `store`.
+    pub(crate) async fn over(store: Arc<S>, clock: Arc<StoppedClock>, settings: Settings) -> Self {
+        let entropy = Arc::new(Numbered::default());
+        let master = MasterKey::new(&*entropy);
+        let opened = install::open(&*store, &master, None, &*clock, &*entropy).await.unwrap();
+        let plane = ControlPlane::new(store.clone(), opened.keys, clock.clone(), entropy.clone(), settings);
+        Self { plane, store, clock, entropy, first_token: opened.first_token.unwrap() }
+    }
+
+    /// A replica of this control plane on `store`, which it reaches by `port`.
+    pub(crate) fn beside(&self, store: Arc<S>, port: Arc<dyn Store>) -> Self {
+        let (keys, clock, entropy) = (self.plane.keys().clone(), self.clock.clone(), self.entropy.clone());
+        let plane = ControlPlane::new(port, keys, clock.clone(), entropy.clone(), self.plane.settings().clone());
+        Self { plane, store, clock, entropy, first_token: self.first_token.clone() }
     }
 
     pub(crate) fn start(&self) -> Running {
@@ -230,11 +243,11 @@ impl World {
     }
 
     /// A machine that has enrolled and registered a session.
-    pub(crate) async fn agent(&self, name: &str, max_runs: u16) -> Agent<'_> {
+    pub(crate) async fn agent(&self, name: &str, max_runs: u16) -> Agent<'_, S> {
         self.agent_with(name, max_runs, BTreeMap::new()).await
     }
 
-    pub(crate) async fn agent_with(&self, name: &str, max_runs: u16, labels: BTreeMap<String, String>) -> Agent<'_> {
+    pub(crate) async fn agent_with(&self, name: &str, max_runs: u16, labels: BTreeMap<String, String>) -> Agent<'_, S> {
         let invite = Invite { worker: Some(name.parse().unwrap()), labels, ttl: None };
         let enrollment = self.plane.create_enrollment(&caller(), invite).await.unwrap();
         let enrolled = self.plane.enroll(&enrollment.token.token, &request(&key()), None).await.unwrap();
@@ -256,15 +269,15 @@ impl World {
 }
 
 /// A registered agent and what it remembers.
-pub(crate) struct Agent<'w> {
-    world: &'w World,
+pub(crate) struct Agent<'w, S = ModelStore> {
+    world: &'w World<S>,
     pub(crate) principal: WorkerPrincipal,
     pub(crate) session: SessionRef,
     ticket: Ticket,
     max_runs: u16,
 }
 
-impl Agent<'_> {
+impl<S: Store> Agent<'_, S> {
     /// Registers a session, a new one if it had one before.
     pub(crate) async fn register(&mut self) {
         let session = SessionId::new(self.world.clock.utc(), &*self.world.entropy);
@@ -303,7 +316,7 @@ impl Agent<'_> {
         &self,
         asks: Vec<Ask>,
         wait: Millis,
-    ) -> impl Future<Output = WorkerResult<Pulled>> + Send + use<> {
+    ) -> impl Future<Output = WorkerResult<Pulled>> + Send + use<S> {
         let (plane, principal) = (self.world.plane.clone(), self.principal.clone());
         let pull = Pull { session: self.session, asks, wait };
         async move { plane.pull(&principal, pull).await }

@@ -13,28 +13,21 @@ use leasehold_core::time::Millis;
 use leasehold_store::hint::Hint;
 use tokio::time::Instant;
 
-use crate::fixture::{Replicas, World, granted, plain, revision};
+use crate::fixture::{Replicas, granted, plain, revision};
 
 const LONG: Millis = Millis::from_secs(30);
 
 /// Longer than it takes to get through the loops of a few replicas, and much shorter than any wait.
 const AT_ONCE: Duration = Duration::from_millis(25);
 
-fn on_ssd() -> BTreeMap<String, String> {
+pub(super) fn on_ssd() -> BTreeMap<String, String> {
     BTreeMap::from([("disk".to_owned(), "ssd".to_owned())])
 }
 
 /// Prefers a worker with a fast disk.
-fn fast() -> Revision {
+pub(super) fn fast() -> Revision {
     let prefer = Value::map([("label", Value::text("disk=ssd")), ("weight", Value::Int(10))]);
     revision([("placement", Value::map([("prefer", Value::List(vec![prefer]))]))])
-}
-
-/// Every pull that waits at a replica, open.
-async fn until_open(world: &World, pulls: usize) {
-    while world.plane.open_pulls().with_room().len() < pulls {
-        tokio::time::sleep(Duration::from_millis(1)).await;
-    }
 }
 
 #[tokio::test(start_paused = true)]
@@ -75,7 +68,7 @@ async fn what_is_left_to_a_replica_that_died_waits_for_a_moment_and_the_next_run
     at_b.kill().await;
     for most in [PLACEMENT_PREFERENCE.to_std() + AT_ONCE, AT_ONCE] {
         let pull = tokio::spawn(plain_one.pull(a.asks(1), LONG));
-        until_open(a, 1).await;
+        a.until_open(1).await;
         let began = Instant::now();
         let run = a.submit(fast()).await;
         assert_eq!(granted(&pull.await.unwrap().unwrap())[0].run, run);
@@ -101,7 +94,7 @@ async fn a_replica_that_is_not_heard_of_any_more_is_forgotten() {
     let silent = died.elapsed();
     assert!(silent <= ANNOUNCED_FOR.to_std() && silent >= (ANNOUNCED_FOR.minus(ANNOUNCE_EVERY)).to_std(), "{silent:?}");
     let pull = tokio::spawn(plain_one.pull(a.asks(1), LONG));
-    until_open(a, 1).await;
+    a.until_open(1).await;
     let began = Instant::now();
     a.submit(fast()).await;
     pull.await.unwrap().unwrap();
@@ -121,7 +114,7 @@ async fn a_replica_that_drains_says_so_and_nothing_is_left_to_it() {
     at_b.stop().await;
     assert!(granted(&answered.await.unwrap().unwrap()).is_empty());
     let pull = tokio::spawn(plain_one.pull(a.asks(1), LONG));
-    until_open(a, 1).await;
+    a.until_open(1).await;
     let began = Instant::now();
     a.submit(fast()).await;
     pull.await.unwrap().unwrap();
@@ -138,8 +131,8 @@ async fn lost_announcements_cost_the_preference_and_no_time() {
     let (at_a, at_b) = (a.start(), b.start());
     let (plain_one, quick) = (a.agent("plain", 1).await, b.agent_with("fast", 1, on_ssd()).await);
     let pulls = [tokio::spawn(plain_one.pull(a.asks(1), LONG)), tokio::spawn(quick.pull(b.asks(1), LONG))];
-    until_open(a, 1).await;
-    until_open(b, 1).await;
+    a.until_open(1).await;
+    b.until_open(1).await;
     let began = Instant::now();
     let run = a.submit(fast()).await;
     let (first, _, others) = select_all(pulls).await;
@@ -170,7 +163,7 @@ async fn lost_hints_cost_at_most_one_polling_interval() {
     // The best one waits elsewhere and is never told: then it is for whoever is here, after a moment.
     replicas.bus.lose(|hint| *hint == Hint::Dispatch);
     let pulls = [tokio::spawn(plain_one.pull(a.asks(1), LONG)), tokio::spawn(quick.pull(b.asks(1), LONG))];
-    until_open(a, 1).await;
+    a.until_open(1).await;
     a.until_it_knows_of(vec!["fast".to_owned()]).await;
     let began = Instant::now();
     let run = a.submit(fast()).await;
@@ -193,7 +186,7 @@ async fn three_hundred(
         }
     }
     for (at, world) in replicas.worlds.iter().enumerate() {
-        until_open(world, 100).await;
+        world.until_open(100).await;
         let others = (0..ANNOUNCED).flat_map(|number| {
             let others = (0..3).filter(move |other| *other != at);
             others.map(move |other| format!("w{number:03}-{other}"))

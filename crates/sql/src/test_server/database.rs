@@ -83,6 +83,14 @@ impl TestServer {
         format!("postgres://{SUPERUSER}:{PASSWORD}@{}/{database}", self.address())
     }
 
+    /// How many transactions have written something so far, in any of its databases; notifications count, too.
+    pub fn writes(&self) -> Result<u64> {
+        let rows = self.query("postgres", "SELECT txid_snapshot_xmax(txid_current_snapshot())")?;
+        let first = rows.into_iter().flatten().flatten().next();
+        let count = first.and_then(|count| count.parse().ok());
+        count.ok_or_else(|| TestServerError("it does not say how much was written".to_owned()))
+    }
+
     /// Runs SQL in a database as superuser, and returns the rows of every statement in it as text. Blocks.
     pub fn query(&self, database: &str, sql: &str) -> Result<Vec<Vec<Option<String>>>> {
         let url = self.superuser_url(database);
