@@ -16,7 +16,7 @@ pub(crate) enum ByHand {
     Schedules,
     /// Rewrites the golden messages after a deliberate change of the protocol or the API.
     Golden,
-    /// Admissions, claims and ends per second at the store's port.
+    /// Admissions, claims and ends per second at the port of the embedded store.
     BenchStore,
     /// What the binaries of a release write, kept for the builds that come after it.
     KeepRelease,
@@ -39,7 +39,7 @@ impl ByHand {
                 "ten_years",
             ],
             Self::Golden => &["--package", "leasehold-wire", "--all-features", "write_the_golden_files"],
-            Self::BenchStore => &["--release", "--package", "leasehold-sql", "--lib", "throughput"],
+            Self::BenchStore => &["--release", "--package", "leasehold-sql", "--lib", "sqlite::tests::throughput"],
             Self::KeepRelease => &["--package", "leasehold-sim", "--test", "e2e", "keep_what_this_release_writes"],
         }
     }

@@ -30,8 +30,10 @@ Usage:
   cargo xtask ci walls licences  only the named steps
   cargo xtask ci --keep-going    do not stop at the first step that fails
   cargo xtask ci --list          what each step does
-  cargo xtask bench              speed and memory, next to this machine's own limits (--runs N, --starts N)
-  cargo xtask bench-store        calls per second at the store's port
+  cargo xtask bench              speed and memory, next to this machine's own limits; a quarter of an hour
+  cargo xtask bench product      only the whole product on one machine (--runs N, --starts N)
+  cargo xtask bench postgres     only the store on PostgreSQL (--ended N runs before, --seconds N)
+  cargo xtask bench-store        calls per second at the port of the embedded store
   cargo xtask fuzz               minutes of garbage at both listeners
   cargo xtask schedules          ten years of fire times in every time zone, against a brute-force oracle
   cargo xtask golden             rewrite the golden messages, after a deliberate change of the protocol or the API
@@ -153,6 +155,9 @@ fn parse_bench(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> 
         match argument {
             Long("runs") => options.runs = arguments.value()?.parse()?,
             Long("starts") => options.starts = arguments.value()?.parse()?,
+            Long("ended") => options.ended = arguments.value()?.parse()?,
+            Long("seconds") => options.seconds = arguments.value()?.parse()?,
+            Value(part) => options.only.push(part.string()?.parse::<bench::Part>()?),
             Long("help") | Short('h') => return Ok(Command::Help),
             other => return Err(other.unexpected()),
         }
@@ -187,6 +192,13 @@ mod tests {
         let Err(error) = parsed(&["ci", "wall"]) else { panic!("accepted") };
         let sentence = error.to_string();
         assert!(sentence.contains("wall") && sentence.contains("licences"), "{sentence}");
+    }
+
+    #[test]
+    fn parts_of_the_bench_can_be_named() {
+        let Ok(Command::Bench(options)) = parsed(&["bench", "postgres", "--ended", "7"]) else { panic!("no bench") };
+        assert_eq!((options.only, options.ended), (vec![bench::Part::Postgres], 7));
+        assert!(parsed(&["bench", "oracle"]).is_err());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 mod machine;
 mod memory;
+mod postgres;
 mod product;
 mod stamp;
 
@@ -15,21 +16,63 @@ use anyhow::Result;
 pub(crate) use stamp::stamp;
 
 /// What to measure.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Part {
+    /// The whole product on one machine, on its embedded database.
+    Product,
+    /// The store on PostgreSQL.
+    Postgres,
+}
+
+impl Part {
+    const ALL: [Self; 2] = [Self::Product, Self::Postgres];
+}
+
+impl std::str::FromStr for Part {
+    type Err = String;
+
+    fn from_str(name: &str) -> Result<Self, String> {
+        match name {
+            "product" => Ok(Self::Product),
+            "postgres" => Ok(Self::Postgres),
+            other => Err(format!("there is nothing called {other} to measure: product or postgres")),
+        }
+    }
+}
+
+/// What to measure, and how much of it.
 pub(crate) struct Options {
+    /// Only these; all where none is named.
+    pub(crate) only: Vec<Part>,
     /// Runs of `/bin/true` for the throughput.
     pub(crate) runs: usize,
     /// Runs for the latency, one at a time.
     pub(crate) starts: usize,
+    /// Runs that have ended in the database before the aged part is measured.
+    pub(crate) ended: u64,
+    /// Seconds of each state of the aged part.
+    pub(crate) seconds: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { runs: 400, starts: 50 }
+        Self { only: Vec::new(), runs: 400, starts: 50, ended: 1_000_000, seconds: 60 }
     }
 }
 
-/// Measures machine and product, and prints one table.
+/// Measures what was asked for, and prints tables.
 pub(crate) fn run(options: &Options) -> Result<()> {
+    for part in Part::ALL.into_iter().filter(|part| options.only.is_empty() || options.only.contains(part)) {
+        match part {
+            Part::Product => of_product(options)?,
+            Part::Postgres => postgres::run(options)?,
+        }
+    }
+    Ok(())
+}
+
+/// Machine and product, in one table.
+fn of_product(options: &Options) -> Result<()> {
     eprintln!("building the released binaries …");
     product::build()?;
     eprintln!("measuring the machine …");
@@ -62,7 +105,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     row("submit → process start, p99 | bare spawn → start", started.p99, bare.p99, "ms");
     println!("{:<52} {:>12}", "idle worker, resident (private dirty)", idle.text());
     println!("{:<52} {:>12}", "worker after the runs, resident (private dirty)", busy.text());
-    println!("{:<52} {:>12}", "one launcher, resident (private dirty)", launcher.text());
+    println!("{:<52} {:>12}\n", "one launcher, resident (private dirty)", launcher.text());
     Ok(())
 }
 

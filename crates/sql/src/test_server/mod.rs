@@ -5,6 +5,7 @@
 //! [`watchdog`]). Never in a released binary: the feature `test-server` is for tests.
 
 mod database;
+mod measure;
 mod programs;
 mod standby;
 mod watchdog;
@@ -19,6 +20,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
 pub use database::TestDatabase;
+pub use measure::{Laps, PlainRows};
 use programs::Programs;
 use watchdog::Watchdog;
 

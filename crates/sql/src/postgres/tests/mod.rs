@@ -27,6 +27,7 @@ mod races;
 mod scanners;
 mod schema;
 mod statements;
+mod throughput;
 mod wire;
 
 /// A store on a database of its own, and the clock that it reads.
