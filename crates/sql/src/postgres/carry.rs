@@ -115,7 +115,9 @@ impl PostgresStore {
     fn tell(&self, connection: &Connection) {
         let facts = connection.take_facts();
         if let Some(observer) = &self.inner.observer {
-            facts.into_iter().for_each(|fact| observer.committed(fact));
+            for fact in facts {
+                observer.committed(fact);
+            }
         }
     }
 

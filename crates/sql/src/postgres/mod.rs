@@ -237,7 +237,7 @@ impl Store for PostgresStore {
 
     async fn claim(&self, call: Claim) -> Stored<Grant, ClaimRefused> {
         let claimed = self.write_at_once("claim", |db| claim::plainly(db, &call), |db| claim::claim(db, &call));
-        self.claimed_unless_in_doubt(claimed.await)
+        self.claimed_unless_in_doubt(Box::pin(claimed).await)
     }
 
     async fn release(&self, call: Release) -> Stored<(), Refusal> {
