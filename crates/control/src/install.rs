@@ -100,6 +100,29 @@ pub async fn open(
     Ok(Opened { keys: Keys::load(&stored, master)?, first_token: None })
 }
 
+/// Refuses a master key that does not open an installation.
+pub fn check(installation: &Installation, master: &MasterKey) -> Result<(), InstallError> {
+    Keys::load(installation, master).map(|_| ())
+}
+
+/// The same installation, its keys sealed under `to` where `from` opened them.
+pub fn reseal(
+    installation: &Installation,
+    from: &MasterKey,
+    to: &MasterKey,
+    entropy: &dyn Entropy,
+) -> Result<Installation, InstallError> {
+    check(installation, from)?;
+    let domain = &installation.trust_domain;
+    let again = |what: Sealed, sealed: &[u8]| {
+        let secret = from.open(what, domain, sealed).map_err(|_| InstallError::MasterKey)?;
+        Ok::<_, InstallError>(to.seal(what, domain, &secret, entropy))
+    };
+    let ca_key = again(Sealed::CaKey, &installation.ca_key)?;
+    let ticket_key = again(Sealed::TicketKey, &installation.ticket_key)?;
+    Ok(Installation { ca_key, ticket_key, ..installation.clone() })
+}
+
 /// Two installations whose machines meet must not share a trust domain.
 fn domain_of_chance(entropy: &dyn Entropy) -> TrustDomain {
     let mut bytes = [0; 6];
@@ -356,6 +379,20 @@ mod tests {
         let other = machine.open(&MasterKey::new(&StillNumbers)).await;
         assert!(matches!(other, Err(InstallError::MasterKey)), "{other:?}");
         assert_eq!(machine.store.dump(), before);
+    }
+
+    #[tokio::test]
+    async fn an_installation_that_is_sealed_anew_has_the_same_keys() {
+        let machine = Machine::new();
+        let (old, new) = (MasterKey::new(&machine.entropy), MasterKey::new(&StillNumbers));
+        let before = machine.open(&old).await.unwrap().keys;
+        let stored = machine.store.installation().await.unwrap().unwrap();
+        let moved = reseal(&stored, &old, &new, &machine.entropy).unwrap();
+        let after = Keys::load(&moved, &new).unwrap();
+        assert_eq!(after.ca_pin(), before.ca_pin());
+        assert_eq!(after.inner.tickets.as_bytes(), before.inner.tickets.as_bytes());
+        assert!(matches!(check(&moved, &old), Err(InstallError::MasterKey)));
+        assert!(matches!(reseal(&stored, &new, &old, &machine.entropy), Err(InstallError::MasterKey)));
     }
 
     #[tokio::test]
