@@ -54,6 +54,8 @@ pub enum Domain {
     Migration,
     /// What a trigger is known by: its project, its task and its name.
     Trigger,
+    /// The rows of a table that is moved to another store.
+    Rows,
 }
 
 impl Domain {
@@ -73,6 +75,7 @@ impl Domain {
             Self::Log => "leasehold/log/v1\0",
             Self::Migration => "leasehold/migration/v1\0",
             Self::Trigger => "leasehold/trigger/v1\0",
+            Self::Rows => "leasehold/rows/v1\0",
         }
     }
 }

@@ -160,6 +160,10 @@ uuid_id!(
     /// An API token's public id (never the token itself).
     ApiTokenId, "token id"
 );
+uuid_id!(
+    /// A move of a store from one database to another.
+    MoveId, "id of a move"
+);
 
 label!(
     /// A worker: the machine's identity, fixed at enrollment.

@@ -12,11 +12,24 @@ use crate::target::TargetError;
 #[error("{0}")]
 pub(crate) struct UsageError(pub String);
 
+/// A failure that ends with a code of its own.
+#[derive(Debug, thiserror::Error)]
+#[error("{text}")]
+pub(crate) struct Told {
+    /// How the command ends.
+    pub exit: Exit,
+    /// What is said.
+    pub text: String,
+}
+
 /// The exit code of an error: that of the first cause which has one of its own.
 pub(crate) fn exit(error: &anyhow::Error) -> Exit {
     let of_cause = |cause: &(dyn std::error::Error + 'static)| {
         if let Some(request) = cause.downcast_ref::<RequestError>() {
             return Some(request.exit());
+        }
+        if let Some(told) = cause.downcast_ref::<Told>() {
+            return Some(told.exit);
         }
         let usage = cause.is::<UsageError>()
             || matches!(cause.downcast_ref(), Some(SpecError::Mistakes(_)))

@@ -88,6 +88,7 @@ impl Doctor {
         };
         findings.extend(doctor::database(&found));
         match &found.contents {
+            _ if found.moved.is_some() => findings.push(Finding::skipped("contents", "they live elsewhere, or will")),
             Some(contents) => findings.extend(of_contents(contents, holder)),
             None => findings.push(Finding::skipped("contents", "the database cannot be read by this program")),
         }

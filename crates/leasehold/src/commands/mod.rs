@@ -5,6 +5,7 @@ mod audit;
 mod completion;
 mod connected;
 mod doctor;
+mod migrate_store;
 mod project;
 mod run;
 mod runs;
@@ -72,6 +73,8 @@ enum Command {
     Audit(audit::Audit),
     /// Look after a control plane: is it well, and what is to be done
     Doctor(doctor::Doctor),
+    /// Move the store of a control plane from SQLite to PostgreSQL
+    MigrateStore(migrate_store::MigrateStore),
     /// Print a completion script for a shell
     Completion(completion::Completion),
     /// Print the version of this program and of the control plane it reaches
@@ -116,6 +119,7 @@ async fn execute(command: Command) -> anyhow::Result<Exit> {
         Command::Project(project) => project.execute().await,
         Command::Audit(audit) => audit.execute().await,
         Command::Doctor(doctor) => doctor.execute().await,
+        Command::MigrateStore(migrate) => Box::pin(migrate.execute()).await,
         Command::Completion(completion) => completion.execute(),
         Command::Version(version) => version.execute().await,
     }

@@ -2,6 +2,7 @@
 //!
 //! (README of the design, *The house*; decisions, *Access on one machine*.)
 
+mod migrate_store;
 mod postgres;
 mod sqlite;
 
@@ -38,7 +39,10 @@ impl Composed {
 }
 
 /// Looks at a database from outside; blocking.
-pub(crate) use leasehold_sql::sqlite::{Contents, Holder, Inspection, holder, inspect, network_file_system};
+pub(crate) use leasehold_sql::sqlite::{Contents, Holder, Inspection, Stage, holder, inspect, network_file_system};
+
+/// Moves a store to PostgreSQL, and gives it back.
+pub(crate) use migrate_store::{Answer, Progress, Rows, migrate_store, take_back_store};
 
 /// Looks at a database on PostgreSQL.
 pub(crate) use leasehold_sql::postgres::{ClockSteps, Inspection as PostgresInspection};

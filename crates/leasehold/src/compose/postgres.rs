@@ -10,7 +10,7 @@ use leasehold_control::Metrics;
 use leasehold_core::database::{Distrust, History, Trust, trust};
 use leasehold_core::time::Clock;
 use leasehold_sql::postgres::{PostgresOptions, PostgresStore, Witness};
-use leasehold_sql::sqlite::{Lock, OpenError as LockError};
+use leasehold_sql::sqlite::{Lock, OpenError as LockError, Stage, mark};
 use leasehold_store::port::Store;
 
 use super::sqlite::in_use;
@@ -41,23 +41,38 @@ pub(super) async fn open(
     clock: Arc<dyn Clock>,
     metrics: Metrics,
 ) -> anyhow::Result<Opened> {
+    refuse_living_sqlite(data)?;
     let lock = match Lock::take(&data.database()) {
         Ok(lock) => lock,
         Err(LockError::Held { pid, .. }) => return Err(in_use(data, pid)),
         Err(error) => return Err(error.into()),
     };
-    if data.database().exists() {
-        anyhow::bail!(
-            "{} holds an installation on SQLite (leasehold.db), and a control plane has one store: choose another directory \
-             with --data, or move what is in it with `leasehold migrate-store`",
-            data.path().display()
-        );
-    }
     let options = PostgresOptions::new()
         .observed(Arc::new(metrics))
         .witnessed(Arc::new(Memory::of(data)?))
         .watching_the_clock(clock);
     Ok(Opened { store: connect(url, options).await?, _lock: lock })
+}
+
+/// A control plane has one store: a file of SQLite beside it must be one that was moved away.
+fn refuse_living_sqlite(data: &DataDirectory) -> anyhow::Result<()> {
+    let path = data.database();
+    if !path.exists() {
+        return Ok(());
+    }
+    let place = data.path().display();
+    match mark(&path)? {
+        Some(moved) if moved.stage == Stage::Finished => Ok(()),
+        Some(moved) => anyhow::bail!(
+            "the move of the installation in {place} to {} did not end: run `leasehold migrate-store` again with the same --data \
+             and --database",
+            moved.to.url
+        ),
+        None => anyhow::bail!(
+            "{place} holds an installation on SQLite (leasehold.db), and a control plane has one store: choose another \
+             directory with --data, or move what is in it with `leasehold migrate-store`"
+        ),
+    }
 }
 
 /// Brings the schema of the database at `url` up to date.

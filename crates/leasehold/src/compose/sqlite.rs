@@ -42,6 +42,9 @@ pub(super) fn open(
     match SqliteStore::open(data.database_to_open()?, Options::new(clock).observed(Arc::new(metrics))) {
         Ok(store) => Ok((Opened(store), Arc::new(DataVolume::of(data)))),
         Err(OpenError::Held { pid, .. }) => Err(in_use(data, pid)),
+        Err(moved @ OpenError::Moved(_)) => {
+            Err(anyhow::Error::new(moved).context(format!("{} cannot be opened", data.database().display())))
+        }
         Err(error) => {
             let what = format!("cannot open the data directory {} (choose another with --data)", data.path().display());
             Err(anyhow::Error::new(error).context(what))

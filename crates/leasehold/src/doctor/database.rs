@@ -5,7 +5,7 @@ use leasehold_core::time::{Millis, UtcMillis};
 use leasehold_wire::api::time::Time;
 
 use super::{Finding, few, size};
-use crate::compose::{Contents, Inspection};
+use crate::compose::{Contents, Inspection, Stage};
 
 /// The file itself.
 pub(crate) fn database(found: &Inspection) -> Vec<Finding> {
@@ -35,7 +35,18 @@ pub(crate) fn database(found: &Inspection) -> Vec<Finding> {
     } else {
         Finding::ok("write_ahead_log", wal)
     };
-    vec![whole, schema, wal]
+    let mut findings = vec![whole, schema, wal];
+    if let Some(moved) = &found.moved {
+        let to = &moved.to.url;
+        findings.push(if moved.stage == Stage::Finished {
+            let advice = format!("name it with --database {to}, here and for `leasehold serve`");
+            Finding::problem("store", format!("moved to {to} at {}: what is here is older", Time(moved.at)), advice)
+        } else {
+            let advice = "run `leasehold migrate-store` again with the same --data and --database: it ends the move";
+            Finding::problem("store", format!("a move to {to} was begun and did not end"), advice)
+        });
+    }
+    findings
 }
 
 /// The clocks: the one that judges leases against the time since boot that the control plane has been up for, and the one
@@ -120,7 +131,7 @@ mod tests {
 
     #[test]
     fn damage_schema_and_a_long_log_are_told_with_what_to_do() {
-        let found = Inspection { bytes: (4096, 0), schema: (1, 1), damage: Vec::new(), contents: None };
+        let found = Inspection { bytes: (4096, 0), schema: (1, 1), moved: None, damage: Vec::new(), contents: None };
         let verdicts = |found: &Inspection| database(found).iter().map(|finding| finding.status).collect::<Vec<_>>();
         assert_eq!(verdicts(&found), [Status::Ok; 3]);
         let bad = Inspection {

@@ -102,7 +102,7 @@ fn few(names: &[String]) -> String {
 }
 
 /// A size as people say it.
-fn size(bytes: u64) -> String {
+pub(crate) fn size(bytes: u64) -> String {
     const UNITS: [&str; 4] = ["KiB", "MiB", "GiB", "TiB"];
     let mut value = bytes / 1024;
     let mut unit = 0;

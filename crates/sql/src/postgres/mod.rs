@@ -59,6 +59,7 @@ mod load;
 mod lock;
 mod logs;
 mod migrate;
+pub(crate) mod moving;
 mod open;
 mod places;
 mod projects;
@@ -76,10 +77,11 @@ mod workers;
 #[cfg(test)]
 mod plans;
 #[cfg(test)]
-mod tests;
+pub(crate) mod tests;
 
 pub use history::Witness;
 pub use inspect::{ClockSteps, Inspection, inspect};
+pub use moving::TargetError;
 pub use open::{OpenError, PostgresOptions};
 
 use clock::Clocks;

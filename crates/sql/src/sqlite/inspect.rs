@@ -17,6 +17,7 @@ use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
 use super::lock;
 use super::migrate::{APPLICATION_ID, MIGRATIONS};
+use super::moved::{self, Moved};
 
 /// Damages that are told at most.
 const DAMAGES: u32 = 8;
@@ -37,6 +38,8 @@ pub struct Inspection {
     pub bytes: (u64, u64),
     /// Its schema version, and the newest that this program knows.
     pub schema: (u32, u32),
+    /// Where it was moved to, or is being moved to.
+    pub moved: Option<Moved>,
     /// What SQLite's own quick check says is broken; at most eight lines.
     pub damage: Vec<String>,
     /// What is in it, where its schema is one that this program can read.
@@ -102,6 +105,12 @@ pub fn inspect(path: &Path) -> Result<Inspection, InspectError> {
     look(path, Still::No)
 }
 
+/// The mark of the database at `path`, where it was moved away or is being moved. Sooner told than all the rest.
+pub fn mark(path: &Path) -> Result<Option<Moved>, InspectError> {
+    let connection = ours(path, still(path)?)?;
+    moved::read(&connection).map_err(|source| InspectError::Broken { path: path.to_owned(), source })
+}
+
 /// Who has the database at `path`; nobody, where there is none.
 pub fn holder(path: &Path) -> std::io::Result<Holder> {
     lock::holder(path)
@@ -134,7 +143,8 @@ fn size(path: &Path) -> u64 {
     fs::metadata(path).map_or(0, |metadata| metadata.size())
 }
 
-fn look(path: &Path, still: Still) -> Result<Inspection, InspectError> {
+/// A database of ours, opened.
+fn ours(path: &Path, still: Still) -> Result<Connection, InspectError> {
     match fs::File::open(path) {
         Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
@@ -148,13 +158,27 @@ fn look(path: &Path, still: Still) -> Result<Inspection, InspectError> {
     if owner != APPLICATION_ID {
         return Err(InspectError::Foreign(path.to_owned()));
     }
-    let found = connection.query_row("SELECT max(version) FROM schema_migration", [], |row| row.get(0));
+    Ok(connection)
+}
+
+fn look(path: &Path, still: Still) -> Result<Inspection, InspectError> {
+    let connection = ours(path, still)?;
+    let broken = |source| InspectError::Broken { path: path.to_owned(), source };
+    let moved = moved::read(&connection).map_err(broken)?;
+    let newest = "SELECT max(version) FROM schema_migration WHERE version <> ?1 OR ?2";
+    let found = connection.query_row(newest, (moved::FENCE, moved.is_none()), |row| row.get(0));
     let schema: u32 = found.optional().map_err(broken)?.flatten().unwrap_or(0);
     let known = MIGRATIONS.last().map_or(0, |migration| migration.version);
     let damage = damage(&connection).map_err(broken)?;
     let contents =
         if schema == known && damage.is_empty() { Some(contents(&connection).map_err(broken)?) } else { None };
-    Ok(Inspection { bytes: (size(path), size(&beside(path, "-wal"))), schema: (schema, known), damage, contents })
+    Ok(Inspection {
+        bytes: (size(path), size(&beside(path, "-wal"))),
+        schema: (schema, known),
+        moved,
+        damage,
+        contents,
+    })
 }
 
 fn open(path: &Path, still: Still) -> rusqlite::Result<Connection> {

@@ -7,6 +7,7 @@ use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::time::UtcMillis;
 use rusqlite::{Connection, OptionalExtension as _, TransactionBehavior, params};
 
+use super::moved;
 use super::open::OpenError;
 
 /// Tells a database of Leasehold from any other (`LSHD`).
@@ -65,7 +66,8 @@ pub(super) fn migrate(connection: &mut Connection, migrations: &[Migration], now
     let found: Option<u32> =
         tx.query_row("SELECT max(version) FROM schema_migration", [], |row| row.get(0)).map_err(failed)?;
     if let Some(found) = found.filter(|found| *found > known) {
-        return Err(OpenError::NewerSchema { found, known });
+        let moved = moved::read(&tx).map_err(failed)?;
+        return Err(moved.map_or(OpenError::NewerSchema { found, known }, |moved| OpenError::Moved(Box::new(moved))));
     }
     for migration in migrations {
         let applied: Option<Vec<u8>> = tx

@@ -52,6 +52,8 @@ mod load;
 mod lock;
 mod logs;
 mod migrate;
+mod moved;
+pub(crate) mod moving;
 mod open;
 mod places;
 mod projects;
@@ -73,8 +75,10 @@ mod plans;
 #[cfg(test)]
 mod tests;
 
-pub use inspect::{Contents, Holder, InspectError, Inspection, holder, inspect, network_file_system};
+pub use inspect::{Contents, Holder, InspectError, Inspection, holder, inspect, mark, network_file_system};
 pub use lock::Lock;
+pub use moved::{Moved, Place, Stage};
+pub use moving::{Source, SourceError};
 pub use open::{OpenError, Options};
 
 use transaction::{Fault, Tx};

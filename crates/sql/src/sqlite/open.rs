@@ -14,6 +14,7 @@ use rusqlite::{Connection, OpenFlags};
 use super::clock::{self, LeaseClock};
 use super::lock::{Lock, refuse_network};
 use super::migrate::{MIGRATIONS, migrate};
+use super::moved::{Moved, Stage};
 use super::queue::Queue;
 use super::readers::Reader;
 use super::reserve::Reserve;
@@ -98,6 +99,9 @@ pub enum OpenError {
         /// The newest that this program knows.
         known: u32,
     },
+    /// It was moved to another database, or is being moved.
+    #[error("{}", moved_to(.0))]
+    Moved(Box<Moved>),
     /// What was applied to it is not what this program has under that name.
     #[error(
         "migration {version} ({name}) was applied to the database with another text: it is from another build of leasehold"
@@ -125,6 +129,20 @@ pub enum OpenError {
     /// A thread could not be started.
     #[error("a thread of the store could not be started")]
     Thread(#[source] std::io::Error),
+}
+
+fn moved_to(moved: &Moved) -> String {
+    let to = &moved.to.url;
+    match moved.stage {
+        Stage::Finished => format!(
+            "its installation was moved to {to}, and what is in the file is older than what is there: start the control plane \
+             with that --database"
+        ),
+        Stage::Copying | Stage::Committing => format!(
+            "a move of its installation to {to} was begun and did not end: run `leasehold migrate-store` again with the same \
+             --data and --database, which ends it, or with --take-back"
+        ),
+    }
 }
 
 fn holder(pid: Option<u32>) -> String {
@@ -211,7 +229,7 @@ fn make_private(path: &Path) -> Result<(), OpenError> {
     file.set_permissions(Permissions::from_mode(0o600)).map_err(refused)
 }
 
-fn connect(path: &Path, access: OpenFlags) -> Result<Connection, OpenError> {
+pub(super) fn connect(path: &Path, access: OpenFlags) -> Result<Connection, OpenError> {
     let failed = |source| OpenError::Sqlite { action: "open the database", source };
     // Each connection stays on one thread, and a path is never taken for a URI.
     let connection = Connection::open_with_flags(path, access | OpenFlags::SQLITE_OPEN_NO_MUTEX).map_err(failed)?;
@@ -221,7 +239,7 @@ fn connect(path: &Path, access: OpenFlags) -> Result<Connection, OpenError> {
     Ok(connection)
 }
 
-fn configure(connection: &Connection, checkpoint_pages: u64) -> rusqlite::Result<()> {
+pub(super) fn configure(connection: &Connection, checkpoint_pages: u64) -> rusqlite::Result<()> {
     // Anything else here would mean a file system without shared memory: the readers could not open it either.
     connection.pragma_update_and_check(None, "journal_mode", "WAL", |row| row.get::<_, String>(0))?;
     connection.pragma_update(None, "synchronous", "FULL")?;

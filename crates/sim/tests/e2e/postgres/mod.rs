@@ -2,6 +2,7 @@
 
 mod failover;
 mod killed;
+mod migrate_store;
 mod replicas;
 mod rolling_upgrade;
 mod starting;

@@ -29,6 +29,7 @@ mod schema;
 mod statements;
 mod throughput;
 mod wire;
+pub(crate) mod wire;
 
 /// A store on a database of its own, and the clock that it reads.
 struct Fixture<'s> {

@@ -8,7 +8,7 @@ use tokio::net::{TcpListener, TcpStream};
 
 /// Where the wire is cut.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Cut {
+pub(crate) enum Cut {
     /// Before the server hears of the commit.
     BeforeTheServer,
     /// When the server has committed, and before anybody hears of it.
@@ -17,7 +17,7 @@ pub(super) enum Cut {
 
 /// A wire to a server, for connections that are not encrypted.
 #[derive(Clone)]
-pub(super) struct Wire {
+pub(crate) struct Wire {
     address: String,
     crossed: Arc<Crossed>,
 }
@@ -31,7 +31,7 @@ struct Crossed {
 
 impl Wire {
     /// A wire to the server of `url`, and the URL that leads over it.
-    pub(super) async fn to(url: &str) -> (Self, String) {
+    pub(crate) async fn to(url: &str) -> (Self, String) {
         let (user, rest) = url.split_once('@').unwrap();
         let (server, database) = rest.split_once('/').unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").await.unwrap();
@@ -49,17 +49,17 @@ impl Wire {
     }
 
     /// How often somebody waited for the server, on connections that had their first transaction.
-    pub(super) fn round_trips(&self) -> u64 {
+    pub(crate) fn round_trips(&self) -> u64 {
         self.crossed.round_trips.load(Ordering::SeqCst)
     }
 
     /// How many commits were sent.
-    pub(super) fn commits(&self) -> u64 {
+    pub(crate) fn commits(&self) -> u64 {
         self.crossed.commits.load(Ordering::SeqCst)
     }
 
     /// From now on every commit is cut there, or none.
-    pub(super) fn cuts(&self, cut: Option<Cut>) {
+    pub(crate) fn cuts(&self, cut: Option<Cut>) {
         *self.crossed.cut.lock().unwrap() = cut;
     }
 }
