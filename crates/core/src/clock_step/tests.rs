@@ -1,3 +1,5 @@
+//! A table of what two readings show, and what holds of any clock.
+
 use proptest::prelude::*;
 
 use super::*;

@@ -14,7 +14,6 @@
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use futures_util::future::try_join3;
 use leasehold_core::actor::Actor;
 use leasehold_core::clock_step::{Reading, Seen, Step, Watched, compare, in_doubt};
 use leasehold_core::id::{AttemptId, RunId, SessionId, WorkerId};
@@ -31,7 +30,7 @@ use super::carry::COLLISIONS;
 use super::column::{list, values};
 use super::lock::Locks;
 use super::open::OpenError;
-use super::rows;
+use super::rows::{self, Columns};
 use super::transaction::Undone;
 use super::transaction::{Again, Connection, Fault, Tx, Unlocked};
 use super::{PostgresStore, audit};
@@ -220,71 +219,84 @@ async fn store(tx: &Tx, step: Step) -> Result<u64, Fault> {
 /// Moves every end that was fixed on the clock before it stepped.
 async fn move_ends(tx: &Tx, step: Step) -> Result<(), Fault> {
     lock_all(tx).await?;
-    let seen = tx.now.lease;
-    let read = |columns: &mut rows::Columns<'_>| -> Result<(SessionId, LeaseInstant, LeaseInstant, Millis), Fault> {
+    move_sessions(tx, step).await?;
+    move_leases(tx, step).await?;
+    move_attempts(tx, step).await?;
+    move_waits(tx, step).await
+}
+
+async fn move_sessions(tx: &Tx, step: Step) -> Result<(), Fault> {
+    // One seek for each worker: sessions are many, and all but a few of the past.
+    let sql = "SELECT s.id, s.expires_lease, s.spoke_lease, s.lease_millis FROM worker w \
+               JOIN LATERAL (SELECT * FROM session WHERE id = w.current_session LIMIT 1) s ON true \
+               WHERE s.state <> 'offline'";
+    let read = |columns: &mut Columns<'_>| -> Result<(SessionId, LeaseInstant, LeaseInstant, Millis), Fault> {
         Ok((columns.next()?, columns.next()?, columns.next()?, columns.next()?))
     };
-    let sessions = tx.all(
-        // One seek for each worker: sessions are many, and all but a few of the past.
-        "SELECT s.id, s.expires_lease, s.spoke_lease, s.lease_millis FROM worker w \
-         JOIN LATERAL (SELECT * FROM session WHERE id = w.current_session LIMIT 1) s ON true WHERE s.state <> 'offline'",
-        values![],
-        read,
-    );
-    let leases = tx.all(
-        "SELECT attempt, expires_lease, length_millis FROM lease WHERE state = 'active'",
-        values![],
-        |columns| Ok((columns.next::<AttemptId>()?, columns.next()?, columns.next()?)),
-    );
-    let attempts = tx.all(
-        "SELECT a.id, a.start_by_lease, a.deadline_lease FROM lease l JOIN attempt a ON a.id = l.attempt \
-         WHERE l.state = 'active' AND (a.start_by_lease IS NOT NULL OR a.deadline_lease IS NOT NULL)",
-        values![],
-        |columns| Ok((columns.next::<AttemptId>()?, columns.next()?, columns.next()?)),
-    );
-    let (sessions, leases, attempts) = try_join3(sessions, leases, attempts).await?;
-
+    let (sessions, seen) = (tx.all(sql, values![], read).await?, tx.now.lease);
     let ids: Vec<_> = sessions.iter().map(|(id, ..)| *id).collect();
     let ends: Vec<_> = sessions.iter().map(|(_, end, _, length)| step.lease_end(*end, *length, seen)).collect();
     let spoke: Vec<_> = sessions.iter().map(|(_, _, spoke, _)| step.spoken(*spoke, seen)).collect();
-    tx.execute(
-        "UPDATE session s SET expires_lease = n.expires, spoke_lease = n.spoke \
-         FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS n (id, expires, spoke) WHERE s.id = n.id",
-        [list(&ids), list(&ends), list(&spoke)],
-    )
-    .await?;
+    let sql = "UPDATE session s SET expires_lease = n.expires, spoke_lease = n.spoke \
+               FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS n (id, expires, spoke) WHERE s.id = n.id";
+    tx.execute(sql, [list(&ids), list(&ends), list(&spoke)]).await?;
+    Ok(())
+}
 
+async fn move_leases(tx: &Tx, step: Step) -> Result<(), Fault> {
+    let sql = "SELECT attempt, expires_lease, length_millis FROM lease WHERE state = 'active'";
+    let read = |columns: &mut Columns<'_>| -> Result<(AttemptId, LeaseInstant, Millis), Fault> {
+        Ok((columns.next()?, columns.next()?, columns.next()?))
+    };
+    let (leases, seen) = (tx.all(sql, values![], read).await?, tx.now.lease);
     let ids: Vec<_> = leases.iter().map(|(attempt, ..)| *attempt).collect();
     let ends: Vec<_> = leases.iter().map(|(_, end, length)| step.lease_end(*end, *length, seen)).collect();
-    tx.execute(
-        "UPDATE lease l SET expires_lease = n.expires FROM unnest($1::uuid[], $2::bigint[]) AS n (attempt, expires) \
-         WHERE l.attempt = n.attempt AND l.state = 'active'",
-        [list(&ids), list(&ends)],
-    )
-    .await?;
+    let sql = "UPDATE lease l SET expires_lease = n.expires FROM unnest($1::uuid[], $2::bigint[]) \
+               AS n (attempt, expires) WHERE l.attempt = n.attempt AND l.state = 'active'";
+    tx.execute(sql, [list(&ids), list(&ends)]).await?;
+    Ok(())
+}
 
+async fn move_attempts(tx: &Tx, step: Step) -> Result<(), Fault> {
+    let sql = "SELECT a.id, a.start_by_lease, a.deadline_lease FROM lease l JOIN attempt a ON a.id = l.attempt \
+               WHERE l.state = 'active' AND (a.start_by_lease IS NOT NULL OR a.deadline_lease IS NOT NULL)";
+    let read = |columns: &mut Columns<'_>| -> Result<(AttemptId, Option<LeaseInstant>, Option<LeaseInstant>), Fault> {
+        Ok((columns.next()?, columns.next()?, columns.next()?))
+    };
+    let attempts = tx.all(sql, values![], read).await?;
+    let moved = |up: Option<LeaseInstant>| up.map(|up| step.time_up(up));
     let ids: Vec<_> = attempts.iter().map(|(attempt, ..)| *attempt).collect();
-    let start_by =
-        attempts.iter().map(|(_, start_by, _): &(_, Option<LeaseInstant>, _)| start_by.map(|by| step.time_up(by)));
-    let deadline =
-        attempts.iter().map(|(_, _, deadline): &(_, _, Option<LeaseInstant>)| deadline.map(|by| step.time_up(by)));
-    tx.execute(
-        "UPDATE attempt a SET start_by_lease = n.start_by, deadline_lease = n.deadline \
-         FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS n (id, start_by, deadline) WHERE a.id = n.id",
-        [list(&ids), list(&start_by.collect::<Vec<_>>()), list(&deadline.collect::<Vec<_>>())],
-    )
-    .await?;
+    let start_by: Vec<_> = attempts.iter().map(|(_, start_by, _)| moved(*start_by)).collect();
+    let deadline: Vec<_> = attempts.iter().map(|(.., deadline)| moved(*deadline)).collect();
+    let sql = "UPDATE attempt a SET start_by_lease = n.start_by, deadline_lease = n.deadline \
+               FROM unnest($1::uuid[], $2::bigint[], $3::bigint[]) AS n (id, start_by, deadline) WHERE a.id = n.id";
+    tx.execute(sql, [list(&ids), list(&start_by), list(&deadline)]).await?;
+    Ok(())
+}
 
-    let waits = "SELECT id, due_lease FROM run WHERE state = 'retry_wait'";
-    let waits = tx.all(waits, values![], |columns| Ok((columns.next::<RunId>()?, columns.next()?))).await?;
+/// Of runs for their next attempt, and of runs for a worker that gave them back: only one that is locked does.
+async fn move_waits(tx: &Tx, step: Step) -> Result<(), Fault> {
+    let sql = "SELECT id, due_lease FROM run WHERE state = 'retry_wait'";
+    let read =
+        |columns: &mut Columns<'_>| -> Result<(RunId, LeaseInstant), Fault> { Ok((columns.next()?, columns.next()?)) };
+    let waits = tx.all(sql, values![], read).await?;
     let ids: Vec<_> = waits.iter().map(|(run, _)| *run).collect();
     let due: Vec<_> = waits.iter().map(|(_, due)| step.wait_over(*due)).collect();
-    tx.execute(
-        "UPDATE run r SET due_lease = n.due FROM unnest($1::uuid[], $2::bigint[]) AS n (id, due) \
-         WHERE r.id = n.id AND r.due_lease <> n.due",
-        [list(&ids), list(&due)],
-    )
-    .await?;
+    let sql = "UPDATE run r SET due_lease = n.due FROM unnest($1::uuid[], $2::bigint[]) AS n (id, due) \
+               WHERE r.id = n.id AND r.due_lease <> n.due";
+    tx.execute(sql, [list(&ids), list(&due)]).await?;
+
+    let sql = "SELECT run, worker, until_lease FROM refused WHERE until_lease > $1";
+    let read = |columns: &mut Columns<'_>| -> Result<(RunId, WorkerId, LeaseInstant), Fault> {
+        Ok((columns.next()?, columns.next()?, columns.next()?))
+    };
+    let given_back = tx.all(sql, values![tx.now.lease], read).await?;
+    let runs: Vec<_> = given_back.iter().map(|(run, ..)| *run).collect();
+    let until: Vec<_> = given_back.iter().map(|(.., until)| step.wait_over(*until)).collect();
+    let workers = list(given_back.iter().map(|(_, worker, _)| worker));
+    let sql = "UPDATE refused r SET until_lease = n.until FROM unnest($1::uuid[], $2::text[], $3::bigint[]) \
+               AS n (run, worker, until) WHERE r.run = n.run AND r.worker = n.worker AND r.until_lease <> n.until";
+    tx.execute(sql, [list(&runs), workers, list(&until)]).await?;
     Ok(())
 }
 

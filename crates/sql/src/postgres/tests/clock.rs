@@ -4,11 +4,12 @@ use std::sync::Arc;
 
 use futures_util::future::join_all;
 use leasehold_core::canonical::Value;
+use leasehold_core::claim::ReleaseReason;
 use leasehold_core::limits::{CLOCK_WATCH, LOST_GRACE, SESSION_LEASE};
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::session::{Said, SessionFence};
-use leasehold_core::time::Millis;
-use leasehold_store::call::{AcknowledgeRunning, AttemptStep, Heartbeat, Renewal};
+use leasehold_core::time::{Clock as _, Millis};
+use leasehold_store::call::{AcknowledgeRunning, AttemptStep, Heartbeat, Release, Renewal};
 use leasehold_store::contract::TestClock;
 use leasehold_store::port::Store as _;
 use leasehold_store::view::{Beaten, Grant};
@@ -191,11 +192,18 @@ async fn steps_in_a_row_small_ones_and_steps_back_end_nothing_early_and_nothing_
         beat(second, &alive, &[&kept]).await.unwrap();
     }
     assert_eq!(clocks.steps(), "4");
+    let given_back = clocks.fixture.admit(revision(&[])).await;
+    let grant = clocks.fixture.claim(&alive, given_back).await;
+    let release = Release { step: step(&alive, &grant), reason: ReleaseReason::DiskLow };
+    other.release(release).await.unwrap().into_result().unwrap();
     // Somebody sets it right again.
     clocks.fixture.clock.set_back(HOURS);
     beat(&other, &alive, &[&kept]).await.unwrap();
     beat(&clocks.fixture.store, &alive, &[&kept]).await.unwrap();
     assert_eq!(clocks.steps(), "5");
+    let now = clocks.fixture.clock.boot().get();
+    let kept_back = clocks.fixture.value(&format!("SELECT until_lease - {now} FROM refused"));
+    assert_eq!(kept_back, "30000", "what it gave back is kept from it for as long as before");
     for _ in 0..28 {
         clocks.pass(Millis::from_secs(20));
         assert_eq!(other.expire_leases(64).await.unwrap().runs, []);
