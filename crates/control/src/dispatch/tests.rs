@@ -1,5 +1,7 @@
 //! Who gets what, in which order, and what it costs.
 
+mod databases;
+
 use std::collections::BTreeMap;
 use std::pin::{Pin, pin};
 use std::str::FromStr as _;
@@ -17,7 +19,6 @@ use leasehold_core::resolve::Verb;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::RunState;
 use leasehold_core::time::Millis;
-use leasehold_store::port::Store as _;
 
 use super::{Landed, Proposal};
 use crate::admit::Submit;

@@ -28,7 +28,6 @@ mod scanners;
 mod schema;
 mod statements;
 mod throughput;
-mod wire;
 pub(crate) mod wire;
 
 /// A store on a database of its own, and the clock that it reads.
