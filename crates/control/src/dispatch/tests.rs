@@ -19,6 +19,7 @@ use leasehold_core::resolve::Verb;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::RunState;
 use leasehold_core::time::Millis;
+use leasehold_store::port::Store as _;
 
 use super::{Landed, Proposal};
 use crate::admit::Submit;
