@@ -1,5 +1,7 @@
 //! Claims.
 
+use std::fmt::Write as _;
+
 use leasehold_core::canonical::Value;
 use leasehold_core::claim::Ask;
 use leasehold_core::counter::SessionGeneration;
@@ -26,10 +28,11 @@ fn limited(concurrency: i64, mutex: bool) -> Revision {
 /// Runs, attempts and leases of which anything may be, for claims.
 fn waiting(chance: &mut Chance, agents: &[SessionFence], runs: &[(RunId, String)], asks: &[Ask], now: i64) -> String {
     let mut sql = "DELETE FROM lease; DELETE FROM event_digest; DELETE FROM event WHERE sequence > 1;".to_owned();
-    sql += &format!("UPDATE project SET concurrency = {};", chance.mostly(2, "NULL", &["1", "2", "3", "4"]));
+    write!(sql, "UPDATE project SET concurrency = {};", chance.mostly(2, "NULL", &["1", "2", "3", "4"])).unwrap();
     for (n, (run, lease)) in runs.iter().enumerate() {
         let state = chance.mostly(4, "pending", &["dispatching", "running", "lost"]);
-        sql += &format!(
+        write!(
+            sql,
             "UPDATE run SET state = '{state}', version = {}, fence = {}, latest = {}, lease_millis = {}, \
              (intent_reason, intent_by, intent_at) = ROW({}) WHERE id = '{run}';",
             chance.below(9),
@@ -37,14 +40,16 @@ fn waiting(chance: &mut Chance, agents: &[SessionFence], runs: &[(RunId, String)
             chance.mostly(20, 1, &[2]),
             chance.mostly(12, lease.as_str(), &["NULL"]),
             chance.mostly(10, "NULL, NULL, NULL", &["'cancel', 'a person', 7", "'timeout', 'system', 7"]),
-        );
+        )
+        .unwrap();
         let (state, ended) = match state {
             "pending" => (chance.mostly(10, "pending", &["claimed", "starting"]), "NULL, NULL"),
             "lost" => ("lost", "7, '{\"evidence\":\"lease_expired\",\"kind\":\"lost\"}'"),
             "running" => ("running", "NULL, NULL"),
             _ => (chance.of(&["claimed", "starting"]), "NULL, NULL"),
         };
-        sql += &format!(
+        write!(
+            sql,
             "UPDATE attempt SET state = '{state}', (ended_at, outcome) = ROW({ended}), version = {}, may_live = {}, \
              lease_generation = {}, worker = {}, claimed_at = {} WHERE run = '{run}';",
             chance.below(9),
@@ -52,7 +57,8 @@ fn waiting(chance: &mut Chance, agents: &[SessionFence], runs: &[(RunId, String)
             chance.of(&["NULL", "NULL", "7"]),
             chance.of(&["NULL", "'worker-0'"]),
             chance.of(&["NULL", "7"]),
-        );
+        )
+        .unwrap();
         if chance.below(2) == 0 {
             let agent = chance.of(&[0, 0, 1]);
             let used = &asks[n % asks.len()];
@@ -65,14 +71,12 @@ fn waiting(chance: &mut Chance, agents: &[SessionFence], runs: &[(RunId, String)
                     format!("sha256('{run}')"),
                 ),
             };
-            sql += &format!(
-                "INSERT INTO lease SELECT id, 7, run, ({offer})::uuid, {token}, 0, '{}', '{}', 1, 50, 25000, {}, '{}', 0, 7 \
+            write!(sql, "INSERT INTO lease SELECT id, 7, run, ({offer})::uuid, {token}, 0, '{}', '{}', 1, 50, 25000, {}, '{}', 0, 7 \
                  FROM attempt WHERE run = '{run}' ON CONFLICT DO NOTHING;",
                 agents[agent].worker,
                 chance.mostly(6, agents[agent].session, &[agents[1].session]),
                 chance.mostly(4, now + 60_000, &[now]),
-                if state == "pending" { chance.mostly(8, "released", &["active"]) } else { "active" },
-            );
+                if state == "pending" { chance.mostly(8, "released", &["active"]) } else { "active" },).unwrap();
         }
     }
     sql
@@ -113,7 +117,7 @@ async fn plain_claims_are_what_core_says() {
         }
         let why = format!("seed {SEED}, state {round}: {call:#?}\n{sql}");
         let before = rows(&Connection::new(fixture.store.connect().await.unwrap())).await;
-        let core = asking_core(&fixture, |db| claim::claim(db, &call)).await;
+        let core = Box::pin(asking_core(&fixture, |db| claim::claim(db, &call))).await;
         let plain: Made<Grant> = plainly(&fixture, |db| claim::plainly(db, &call)).await;
         compare(&plain, &core, &before, &why);
         match (&plain.0, &core.0) {

@@ -1,5 +1,7 @@
 //! Ends.
 
+use std::fmt::Write as _;
+
 use leasehold_core::attempt::{Callback, ExitStatus, Left, LimitMeans, LimitsKept, LogPin, StopReason, Usage};
 use leasehold_core::canonical::Value;
 use leasehold_core::counter::{CallbackSequence, LeaseGeneration, SessionGeneration};
@@ -99,7 +101,8 @@ fn started(chance: &mut Chance, grant: &Grant, session: &SessionFence, now: i64)
         if state == "starting" { "1" } else { "NULL" },
         if state == "running" { launch.as_str() } else { chance.of(&["NULL, NULL::bytea", launch.as_str()]) },
     );
-    sql += &format!(
+    write!(
+        sql,
         "UPDATE run SET state = '{of_run}', version = {}, closed_at = NULL, closing_outcome = NULL, due_lease = NULL, \
          closing_unobserved = NULL, failures = {}, machinery_failures = {}, max_attempts = {revision}, \
          (intent_reason, intent_by, intent_at) = ROW({}) WHERE id = '{run}';",
@@ -107,15 +110,18 @@ fn started(chance: &mut Chance, grant: &Grant, session: &SessionFence, now: i64)
         chance.below(3),
         chance.below(5),
         chance.mostly(6, "NULL, NULL, NULL", &["'cancel', 'a person', 7", "'timeout', 'system', 7"]),
-    );
+    )
+    .unwrap();
     let leases = if state == "lost" { ["expired", "ended"] } else { ["active", "active"] };
-    sql += &format!(
+    write!(
+        sql,
         "UPDATE lease SET state = '{}', expires_lease = {}, session = '{}', version = {} WHERE attempt = '{attempt}';",
         chance.of(&leases),
         chance.mostly(4, now + 60_000, &[now - 1]),
         session.session,
         chance.below(9),
-    );
+    )
+    .unwrap();
     sql
 }
 
@@ -143,7 +149,7 @@ async fn plain_ends_are_what_core_says() {
         let now = fixture.clock.boot().get();
         let which = chance.of(&[0, 1]);
         let mut sql = format!("DELETE FROM event_digest; DELETE FROM event WHERE sequence > {told};");
-        sql += &format!("UPDATE run SET max_attempts = {} WHERE id = '{}';", most[which], grants[which].run.id);
+        write!(sql, "UPDATE run SET max_attempts = {} WHERE id = '{}';", most[which], grants[which].run.id).unwrap();
         sql += &speakers(&mut chance, &agents, now);
         sql += &started(&mut chance, &grants[which], &agents[0], now);
         client.batch_execute(&sql).await.unwrap();

@@ -5,6 +5,8 @@ mod claims;
 mod ends;
 mod starts;
 
+use std::fmt::Write as _;
+
 use std::sync::Arc;
 
 use leasehold_core::session::SessionFence;
@@ -127,7 +129,8 @@ async fn chaos(fixture: &Fixture<'_>) -> Client {
 fn speakers(chance: &mut Chance, agents: &[SessionFence], now: i64) -> String {
     let mut sql = String::new();
     for agent in agents {
-        sql += &format!(
+        write!(
+            sql,
             "UPDATE worker SET state = '{}', (drain_by, drain_at) = ROW({}), current_session = {} WHERE id = '{}'; \
              UPDATE session SET state = '{}', max_runs = {}, slots = 0, expires_lease = {} WHERE id = '{}';",
             chance.mostly(20, "active", &["revoked", "deleted"]),
@@ -138,7 +141,8 @@ fn speakers(chance: &mut Chance, agents: &[SessionFence], now: i64) -> String {
             chance.mostly(2, 256, &[1, 2, 3]),
             chance.mostly(12, now + 60_000, &[now - 1, now, now + 1]),
             agent.session,
-        );
+        )
+        .unwrap();
     }
     sql
 }

@@ -1,5 +1,7 @@
 //! The two acknowledgements that move a claimed attempt.
 
+use std::fmt::Write as _;
+
 use leasehold_core::canonical::Value;
 use leasehold_core::counter::{LeaseGeneration, SessionGeneration};
 use leasehold_core::crypto::{Digest, Domain};
@@ -32,7 +34,8 @@ fn starting(chance: &mut Chance, grant: &Grant, sessions: [&SessionFence; 2], po
         if state == "running" { "'boot-a', 7, 99" } else { "NULL, NULL, NULL" },
         if state == "running" { launch.as_str() } else { "NULL, NULL::bytea" },
     );
-    sql += &format!(
+    write!(
+        sql,
         "UPDATE run SET state = '{of_run}', version = {}, started_at = {}, (start_millis, timeout_millis) = ROW({}), \
          (intent_reason, intent_by, intent_at) = ROW({}), closed_at = NULL, closing_outcome = NULL, \
          closing_unobserved = NULL WHERE id = '{run}';",
@@ -40,16 +43,19 @@ fn starting(chance: &mut Chance, grant: &Grant, sessions: [&SessionFence; 2], po
         chance.mostly(2, "NULL", &["5"]),
         chance.mostly(12, policy, &["NULL, NULL"]),
         chance.mostly(10, "NULL, NULL, NULL", &["'cancel', 'a person', 7", "'timeout', 'system', 7"]),
-    );
+    )
+    .unwrap();
     let of = chance.mostly(10, 0, &[1]);
-    sql += &format!(
+    write!(
+        sql,
         "UPDATE lease SET state = '{}', expires_lease = {}, session = '{}', session_generation = 1, version = {} \
          WHERE attempt = '{attempt}';",
         chance.mostly(12, "active", &["ended", "released", "expired"]),
         chance.mostly(8, now + 60_000, &[now - 1, now, now + 1]),
         sessions[of].session,
         chance.below(9),
-    );
+    )
+    .unwrap();
     sql
 }
 
