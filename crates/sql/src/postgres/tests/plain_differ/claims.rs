@@ -76,7 +76,7 @@ fn waiting(chance: &mut Chance, agents: &[SessionFence], runs: &[(RunId, String)
                 agents[agent].worker,
                 chance.mostly(6, agents[agent].session, &[agents[1].session]),
                 chance.mostly(4, now + 60_000, &[now]),
-                if state == "pending" { chance.mostly(8, "released", &["active"]) } else { "active" },).unwrap();
+                if state == "pending" { chance.mostly(8, "released", &["active"]) } else { "active" }).unwrap();
         }
     }
     sql

@@ -97,7 +97,9 @@ fn report(state: &str, slices: Vec<Slice>) {
         (slice.looks.p50(), slice.claims.p50(), slice.ends.p50())
     });
     let mut all = Slice::default();
-    slices.into_iter().for_each(|slice| all.append(slice));
+    for slice in slices {
+        all.append(slice);
+    }
     let moved = |from: f64, to: f64| format!("{from:.2} → {to:.2}");
     line(&[
         state.to_owned(),
@@ -122,6 +124,9 @@ async fn reader(fixture: &Fixture<'_>) -> Client {
     client
 }
 
+/// A table, what each copy of a row has of its own, and which rows are copied.
+type Copied<'t> = (&'t str, &'t [(&'t str, &'t str)], String);
+
 /// Makes copies of everything that one run left, under other ids: rows as the product wrote them, whatever columns there are.
 fn copy(fixture: &Fixture<'_>, run: RunId, copies: u64) {
     const RUN: &str = "('00000000-0000-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid";
@@ -130,7 +135,7 @@ fn copy(fixture: &Fixture<'_>, run: RunId, copies: u64) {
     const TOKEN: &str = "sha256(n::text::bytea)";
     let of_run = format!("o.run = '{run}'");
     let of_attempt = format!("o.attempt IN (SELECT id FROM attempt WHERE run = '{run}')");
-    let tables: [(&str, &[(&str, &str)], String); 6] = [
+    let tables: [Copied<'_>; 6] = [
         ("run", &[("id", RUN)], format!("o.id = '{run}'")),
         ("attempt", &[("id", ATTEMPT), ("run", RUN)], of_run.clone()),
         ("lease", &[("attempt", ATTEMPT), ("run", RUN), ("offer", OFFER), ("token", TOKEN)], of_run.clone()),
@@ -232,6 +237,8 @@ async fn b_what_is_left_of_it_after_a_million_runs() {
     }
     println!("\nWhat these runs wrote, and what of it lies dead. HOT: in its page, with no new entry in any index.\n");
     heading(&["tables", "rows of", "live", "updates", "HOT, %", "dead", "table", "indexes"]);
-    dead.iter().for_each(|row| line(row));
+    for row in &dead {
+        line(row);
+    }
     println!();
 }
