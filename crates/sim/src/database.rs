@@ -8,8 +8,9 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
-use leasehold_sql::test_server::TestServer;
+use leasehold_sql::test_server::{TestDatabase, TestServer};
 
+use crate::eventually::eventually;
 use crate::process;
 
 /// Tables that may grow although nothing was changed: what was refused is told there, and time goes on. SQLite counts the
@@ -168,6 +169,27 @@ pub fn grow(server: &TestServer, database: &str) -> Result<()> {
 pub fn forget_growth(server: &TestServer, database: &str) -> Result<()> {
     server.query(database, &in_schema("DELETE FROM schema_migration WHERE version = 9999"))?;
     Ok(())
+}
+
+/// Keeps a table on PostgreSQL from being written while `work` is done, so that whoever writes it stops there.
+pub fn while_held<T>(database: &TestDatabase<'_>, table: &str, work: impl FnOnce() -> Result<T>) -> Result<T> {
+    let hold = in_schema(&format!("BEGIN; LOCK TABLE {table} IN SHARE MODE; SELECT pg_sleep(600)"));
+    let held =
+        format!("SELECT count(*) FROM pg_locks WHERE mode = 'ShareLock' AND relation = 'leasehold.{table}'::regclass");
+    let release = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity \
+                   WHERE query LIKE '%IN SHARE MODE; SELECT pg_sleep%' AND pid <> pg_backend_pid()";
+    std::thread::scope(|scope| {
+        let holding = scope.spawn(|| database.query(&hold));
+        let done = eventually("the table to be held", || match database.query(&held) {
+            Ok(rows) if rows == [[Some("1".to_owned())]] => Ok(()),
+            other => Err(format!("{other:?}")),
+        })
+        .and_then(|()| work());
+        database.query(release)?;
+        // It was ended on purpose.
+        let _ = holding.join();
+        done
+    })
 }
 
 /// A question where the product keeps its tables.

@@ -6,7 +6,7 @@ use std::process::Command;
 
 use anyhow::Result;
 use leasehold_sim::cluster::{Cluster, WorkerOptions};
-use leasehold_sim::eventually::eventually;
+use leasehold_sim::database::while_held;
 use leasehold_sim::process::{self, Ended, Running, Stream};
 use leasehold_sim::seed::Seed;
 use leasehold_sql::test_server::{PASSWORD, TestDatabase, TestServer};
@@ -117,24 +117,10 @@ fn kill_it_in_the_middle(cluster: &Cluster, database: &TestDatabase<'_>) -> Resu
     let mut make = cluster.leasehold();
     make.args(["serve", "--migrate-only", "--data"]).arg(cluster.directory().join("owner"));
     process::run(make.env("LEASEHOLD_DATABASE", &url))?.expect_code(0);
-    std::thread::scope(|scope| {
-        let hold = "BEGIN; LOCK TABLE leasehold.log_chunk IN SHARE MODE; SELECT pg_sleep(600)";
-        let holding = scope.spawn(|| database.query(hold));
-        let held =
-            "SELECT count(*) FROM pg_locks WHERE mode = 'ShareLock' AND relation = 'leasehold.log_chunk'::regclass";
-        let ended = eventually("the table to be held", || match database.query(held) {
-            Ok(rows) if rows == [[Some("1".to_owned())]] => Ok(()),
-            other => Err(format!("{other:?}")),
-        })
-        .and_then(|()| {
-            let mut moving = Running::start(&mut command(cluster, "migrate-store", Some(&url), &[]))?;
-            moving.wait_for_text(Stream::Stderr, "copied lease")?;
-            moving.signal(Signal::KILL)?;
-            moving.wait().map(|_| ())
-        });
-        let release = "SELECT pg_terminate_backend(pid, 10000) FROM pg_stat_activity WHERE query LIKE 'BEGIN; LOCK%'";
-        database.query(release)?;
-        let _ = holding.join();
-        ended
+    while_held(database, "log_chunk", || {
+        let mut moving = Running::start(&mut command(cluster, "migrate-store", Some(&url), &[]))?;
+        moving.wait_for_text(Stream::Stderr, "copied lease")?;
+        moving.signal(Signal::KILL)?;
+        moving.wait().map(|_| ())
     })
 }
