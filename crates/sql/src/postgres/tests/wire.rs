@@ -123,10 +123,12 @@ async fn carry(mut client: TcpStream, mut server: TcpStream, crossed: Arc<Crosse
             }
             read = server.read(&mut from_server) => {
                 let Ok(read @ 1..) = read else { return };
-                let ready = answered.more(&from_server[..read]).iter().filter(|(kind, _)| *kind == b'Z').count() as u64;
-                open -= ready;
+                let messages = answered.more(&from_server[..read]);
+                // What is asked while rows are copied in is not answered by itself.
+                open = open.saturating_sub(messages.iter().filter(|(kind, _)| *kind == b'Z').count() as u64);
                 if swallow {
-                    if open == 0 {
+                    let ended = |text: &[u8]| text.starts_with(b"COMMIT\0") || text.starts_with(b"ROLLBACK\0");
+                    if messages.iter().any(|(kind, text)| *kind == b'C' && ended(&text[5..])) {
                         return;
                     }
                 } else if client.write_all(&from_server[..read]).await.is_err() {
