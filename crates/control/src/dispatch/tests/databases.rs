@@ -26,6 +26,9 @@ use crate::pull::Pulled;
 /// Longer than any of these tests: a pull that is not answered fails its test by what it did not get.
 const LONG: Millis = leasehold_core::limits::PULL_WAIT;
 
+/// Held by the test that runs: each alone keeps a machine busy, and a pull lasts no longer than its half minute.
+static ONE_AT_A_TIME: tokio::sync::Mutex<()> = tokio::sync::Mutex::const_new(());
+
 /// How many are submitted or enrolled at once, to set a scene.
 const AT_ONCE: usize = 25;
 
@@ -171,6 +174,7 @@ macro_rules! on_both_databases {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
+                    let _alone = super::ONE_AT_A_TIME.lock().await;
                     let (scene, _directory) = super::sqlite().await;
                     super::$case(&scene).await;
                 }
@@ -181,6 +185,7 @@ macro_rules! on_both_databases {
             $(
                 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
                 async fn $case() {
+                    let _alone = super::ONE_AT_A_TIME.lock().await;
                     let Some((scene, _database)) = super::postgres().await else { return };
                     super::$case(&scene).await;
                 }
