@@ -154,7 +154,16 @@ fn end_to_end() -> Result<()> {
     let threads = 3 * std::thread::available_parallelism()?.get();
     run_command(
         cargo()
-            .args(["test", "--locked", "--package", "leasehold-sim", "--", "--test-threads", &threads.to_string()])
+            .args([
+                "test",
+                "--locked",
+                "--no-fail-fast",
+                "--package",
+                "leasehold-sim",
+                "--",
+                "--test-threads",
+                &threads.to_string(),
+            ])
             .env("LEASEHOLD_BIN", release.join("leasehold"))
             .env("LEASEHOLD_WORKER_BIN", release.join("leasehold-worker"))
             .env("LEASEHOLD_PREVIOUS_BIN", previous.leasehold)

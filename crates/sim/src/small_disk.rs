@@ -6,6 +6,8 @@ use std::process::Command;
 
 use anyhow::{Context, Result, bail};
 
+use crate::eventually::eventually;
+
 /// A small file system in memory, mounted at a directory. Gone when dropped.
 #[derive(Debug)]
 pub struct SmallDisk {
@@ -14,6 +16,9 @@ pub struct SmallDisk {
 
 /// What fills it.
 const FILLER: &str = "filler";
+
+/// What shows that there is room.
+const PROBE: &str = "probe";
 
 impl SmallDisk {
     /// Makes the directory `at` (0700) and mounts a disk of `mebibytes` there.
@@ -35,9 +40,12 @@ impl SmallDisk {
         Ok(())
     }
 
-    /// Makes room again.
+    /// Makes room again, and waits for it: the kernel may count freed blocks late.
     pub fn empty(&self) -> Result<()> {
-        std::fs::remove_file(self.at.join(FILLER)).context("it was full")
+        std::fs::remove_file(self.at.join(FILLER)).context("it was full")?;
+        let probe = self.at.join(PROBE);
+        eventually("room on the small disk", || std::fs::write(&probe, [7; 4096]).map_err(|error| error.to_string()))?;
+        std::fs::remove_file(probe).context("the probe was written")
     }
 
     /// Nothing can be written any more. Possible while no file of it is open for writing.
