@@ -106,7 +106,13 @@ fn a_drain_at_the_machine_waits_for_what_runs_and_is_remembered_until_resume() -
 
     // The agent stays, and so does the drain, over a look at the machine and over a new start.
     ensure!(cluster.agent_runs(near), "it stays");
+    let before = status(&cluster, near)?["agent"]["session"]["generation"].as_u64();
     cluster.signal_agent(near, Signal::HUP)?;
+    // What reaches the old image together with it is not heard by the next one.
+    eventually("the next image to have a session", || {
+        let told = status(&cluster, near).map_err(|error| error.to_string())?;
+        if told["agent"]["session"]["generation"].as_u64() > before { Ok(()) } else { Err(told.to_string()) }
+    })?;
     cluster.signal_agent(near, Signal::USR1)?;
     cluster.wait_for_agent_end(near)?.expect_code(0);
     cluster.start_agent(near)?;
