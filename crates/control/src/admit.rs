@@ -5,6 +5,7 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_core::counter::RevisionNumber;
 use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName};
 use leasehold_core::limits;
 use leasehold_core::revision::{Revision, Variable};
@@ -48,6 +49,16 @@ pub const IDEMPOTENCY_KEY_BYTES: usize = limits::NAME_BYTES;
 impl ControlPlane {
     /// Submits a run: it waits for a worker, with attempt 1.
     pub async fn admit(&self, caller: &Caller, submit: Submit) -> OperatorResult<Admitted> {
+        self.admit_of(caller, submit, None).await
+    }
+
+    /// Submits a run that was made from a task's revision `of`; the task must have it still.
+    pub(crate) async fn admit_of(
+        &self,
+        caller: &Caller,
+        submit: Submit,
+        of: Option<RevisionNumber>,
+    ) -> OperatorResult<Admitted> {
         let Submit { project, task, revision, parameters, idempotency_key } = submit;
         let revision = revision.with_parameters(&parameters).map_err(|errors| ServiceError::Refused(first(&errors)))?;
         // What has a task's name is a run of that task, however it was submitted.
@@ -64,6 +75,7 @@ impl ControlPlane {
             attempt: AttemptId::new(now, self.entropy()),
             project,
             task,
+            of,
             revision,
             idempotency_key,
         };
@@ -107,6 +119,11 @@ fn check(revision: &Revision, task: Option<&TaskName>, key: Option<&str>) -> Res
             allowed: "it in a run of a task, whose runs it counts: give the specification a `name`".to_owned(),
         });
     }
+    built(revision)
+}
+
+/// What this installation can carry out of a revision, of a run's and of a task's.
+pub(crate) fn built(revision: &Revision) -> Result<(), Denied> {
     // A run that waits for what this installation cannot hand out would fail on its worker, not here.
     if let Some((name, _)) = revision.env().iter().find(|(_, variable)| matches!(variable, Variable::Secret { .. })) {
         return Err(Denied::Invalid {
@@ -131,7 +148,7 @@ fn check(revision: &Revision, task: Option<&TaskName>, key: Option<&str>) -> Res
             "none: collecting files is not built yet",
         ),
         ("notify", revision.notify().is_some(), "a notification", "none: notifications are not built yet"),
-        ("after", !revision.after().is_empty(), "a task to wait for", "none: tasks are not built yet"),
+        ("after", !revision.after().is_empty(), "a task to wait for", "none: chains are not built yet"),
         ("trigger", !revision.triggers().is_empty(), "a trigger", "none: schedules are not built yet"),
     ];
     match not_built.into_iter().find(|(_, asked, ..)| *asked) {

@@ -4,10 +4,11 @@
 //! asks again with the same call. (Control design, *Store* and *Operating it*.)
 
 use leasehold_core::cancel::CancelRefused;
-use leasehold_core::id::RunId;
+use leasehold_core::id::{RunId, TaskName};
 use leasehold_core::project;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::ResolveRefused;
+use leasehold_core::task;
 use leasehold_core::worker::Holds;
 use leasehold_store::outcome::{Outcome, StoreError};
 use leasehold_store::port::Unmet;
@@ -110,6 +111,20 @@ pub enum Denied {
     /// A project that cannot be deleted.
     #[error(transparent)]
     Project(#[from] project::Undeletable),
+    /// A task that cannot be deleted.
+    #[error("task {name}: {why}")]
+    Task {
+        /// Which.
+        name: TaskName,
+        /// Why.
+        why: task::Undeletable,
+    },
+    /// Tasks that changed since the plan was made.
+    #[error(transparent)]
+    PlanMoved(#[from] task::PlanMoved),
+    /// A task that changed while a run was made from it.
+    #[error("the task {0} changed while this run was made from it: ask again")]
+    TaskMoved(String),
 }
 
 fn join(ids: &[RunId]) -> String {
@@ -137,6 +152,9 @@ impl Denied {
             Unmet::Resolve(refused) => Self::Resolve(*refused),
             Unmet::ProjectExists(exists) => Self::ProjectExists(*exists),
             Unmet::Project(undeletable) => Self::Project(*undeletable),
+            Unmet::Task(name, why) => Self::Task { name: name.clone(), why: *why },
+            Unmet::PlanMoved(moved) => Self::PlanMoved(*moved),
+            Unmet::TaskMoved => Self::TaskMoved(name.to_string()),
         }
     }
 }

@@ -226,6 +226,7 @@ impl<S: Store> World<S> {
             attempt: leasehold_core::id::AttemptId::new(now, &*self.entropy),
             project: ProjectName::default(),
             task: None,
+            of: None,
             revision,
             idempotency_key: None,
         };

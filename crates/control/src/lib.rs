@@ -32,6 +32,7 @@ pub mod resolve;
 pub mod room;
 pub mod seal;
 pub mod sessions;
+pub mod task;
 pub mod watch;
 mod why;
 pub mod worker;
@@ -46,5 +47,7 @@ pub use principal::{Caller, SessionRef, WorkerPrincipal};
 /// What the services answer: records as they are. The store port itself stays behind the services.
 pub mod view {
     pub use leasehold_store::call::{AuditPage, Renewal, RunFilter};
-    pub use leasehold_store::view::{AuditEntry, Beaten, LogPage, ProjectView, RunSummary, RunView, WorkerView};
+    pub use leasehold_store::view::{
+        AuditEntry, Beaten, LogPage, ProjectView, RunSummary, RunView, TaskRevision, TaskView, WorkerView,
+    };
 }

@@ -62,6 +62,10 @@ macro_rules! counter {
 }
 
 counter!(
+    /// Which of a task's revisions one is; one higher at every change.
+    RevisionNumber, 1
+);
+counter!(
     /// Which life of a worker's agent a session is; one higher at every replacement.
     SessionGeneration, 1
 );

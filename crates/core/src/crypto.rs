@@ -56,6 +56,8 @@ pub enum Domain {
     Trigger,
     /// The rows of a table that is moved to another store.
     Rows,
+    /// What applying tasks would do.
+    Plan,
 }
 
 impl Domain {
@@ -76,6 +78,7 @@ impl Domain {
             Self::Migration => "leasehold/migration/v1\0",
             Self::Trigger => "leasehold/trigger/v1\0",
             Self::Rows => "leasehold/rows/v1\0",
+            Self::Plan => "leasehold/plan/v1\0",
         }
     }
 }

@@ -53,6 +53,7 @@ pub mod run;
 pub mod schedule;
 pub mod session;
 pub mod shape;
+pub mod task;
 pub mod ticket;
 pub mod time;
 pub mod verdict;

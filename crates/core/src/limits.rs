@@ -54,6 +54,12 @@ pub const FAULTS: usize = 16;
 pub const FAULT_DETAIL_BYTES: usize = 200;
 /// Directives in one answer.
 pub const DIRECTIVES: usize = 256;
+/// Tasks of one project that are applied together.
+pub const APPLY_TASKS: usize = 10_000;
+/// A body that applies tasks.
+pub const APPLY_BODY: usize = 32 * MIB;
+/// Runs that a task takes with it when it is deleted.
+pub const CASCADE_RUNS: usize = 1_024;
 /// Rows of one page of a list or of a scan.
 pub const PAGE: usize = 64;
 

@@ -25,6 +25,12 @@ pub enum Undeletable {
     /// It is where runs go that name none.
     #[error("this is the project of everything that names none: it cannot be deleted")]
     Default,
+    /// Tasks of it are there.
+    #[error("tasks of it are there ({tasks}): delete them first")]
+    HasTasks {
+        /// How many.
+        tasks: u64,
+    },
     /// Runs of it have not ended.
     #[error("runs of it have not ended ({open}): cancel or resolve them first")]
     InUse {
@@ -73,13 +79,16 @@ impl Project {
         (self.concurrency != concurrency).then(|| Self { concurrency, ..self.clone() })
     }
 
-    /// The project deleted; none if it was before. `open` runs of it have not ended.
-    pub fn deleted(&self, open: u64, now: UtcMillis) -> Result<Option<Self>, Undeletable> {
+    /// The project deleted; none if it was before. `open` runs of it have not ended, `tasks` of it are there.
+    pub fn deleted(&self, open: u64, tasks: u64, now: UtcMillis) -> Result<Option<Self>, Undeletable> {
         if self.name == ProjectName::default() {
             return Err(Undeletable::Default);
         }
         if self.deleted_at.is_some() {
             return Ok(None);
+        }
+        if tasks > 0 {
+            return Err(Undeletable::HasTasks { tasks });
         }
         if open > 0 {
             return Err(Undeletable::InUse { open });
@@ -97,13 +106,14 @@ mod tests {
     #[test]
     fn a_project_is_deleted_once_nothing_of_it_is_open() {
         let project = Project::new("lab".parse().unwrap(), Some(3), NOW);
-        let refused = project.deleted(1, NOW).unwrap_err();
+        let refused = project.deleted(1, 0, NOW).unwrap_err();
         assert_eq!(refused.to_string(), "runs of it have not ended (1): cancel or resolve them first");
-        let deleted = project.deleted(0, NOW).unwrap().unwrap();
+        assert_eq!(project.deleted(0, 2, NOW), Err(Undeletable::HasTasks { tasks: 2 }));
+        let deleted = project.deleted(0, 0, NOW).unwrap().unwrap();
         assert_eq!((deleted.concurrency, deleted.clone().living()), (None, None));
-        assert_eq!(deleted.deleted(0, NOW), Ok(None), "once");
+        assert_eq!(deleted.deleted(0, 0, NOW), Ok(None), "once");
         let default = Project::new(ProjectName::default(), None, NOW);
-        assert_eq!(default.deleted(0, NOW), Err(Undeletable::Default));
+        assert_eq!(default.deleted(0, 0, NOW), Err(Undeletable::Default));
     }
 
     #[test]
@@ -113,7 +123,7 @@ mod tests {
         assert_eq!(create(Some(&made), &lab, Some(3), NOW), Ok(None), "the same again");
         assert_eq!(create(Some(&made), &lab, None, NOW), Err(Exists));
         assert_eq!(of_run(Some(&made), &lab, NOW), None);
-        let deleted = made.deleted(0, NOW).unwrap();
+        let deleted = made.deleted(0, 0, NOW).unwrap();
         assert_eq!(of_run(deleted.as_ref(), &lab, NOW), of_run(None, &lab, NOW), "what comes back has no limit");
         assert_eq!(create(deleted.as_ref(), &lab, Some(3), NOW), Ok(Some(made)));
     }

@@ -33,6 +33,8 @@ mod spec;
 mod sse;
 mod system;
 mod target;
+mod task_files;
+mod task_toml;
 mod times;
 mod waiting;
 

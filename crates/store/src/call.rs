@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use leasehold_core::actor::{Actor, Origin};
 use leasehold_core::attempt::{Left, RunningCall};
 use leasehold_core::claim::{Ask, ReleaseReason};
-use leasehold_core::counter::{AttemptNumber, EventSequence, LeaseVersion, SessionVersion};
+use leasehold_core::counter::{AttemptNumber, EventSequence, LeaseVersion, RevisionNumber, SessionVersion};
 use leasehold_core::crypto::Digest;
 use leasehold_core::fault::Fault;
 use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, TrustDomain, WorkerId};
@@ -146,6 +146,8 @@ pub struct AdmitRun {
     pub project: ProjectName,
     /// Of which task, if of one.
     pub task: Option<TaskName>,
+    /// Which revision of the task this was made from: the task must have it still. None for a run that says all by itself.
+    pub of: Option<RevisionNumber>,
     /// What to execute.
     pub revision: Revision,
     /// The caller's key: the same key with the same revision gives the same run, with another is refused.
@@ -297,6 +299,36 @@ pub struct DeleteProject {
     pub actor: Actor,
     /// Which project.
     pub name: ProjectName,
+}
+
+/// A person says what the tasks of a project are.
+#[derive(Debug, Clone)]
+pub struct ApplyTasks {
+    /// Who.
+    pub actor: Actor,
+    /// Whose namespace.
+    pub project: ProjectName,
+    /// The revision of each; at most [`leasehold_core::limits::APPLY_TASKS`].
+    pub tasks: BTreeMap<TaskName, Revision>,
+    /// Whether what is not named here goes.
+    pub prune: bool,
+    /// Whether what goes takes its runs with it.
+    pub cascade: bool,
+    /// The digest of the plan that the person was shown: no other is carried out. None: whichever it is.
+    pub plan: Option<Digest>,
+}
+
+/// A person deletes a task.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct DeleteTask {
+    /// Who.
+    pub actor: Actor,
+    /// Whose namespace.
+    pub project: ProjectName,
+    /// Which task.
+    pub name: TaskName,
+    /// Whether its runs that have not ended are cancelled with it.
+    pub cascade: bool,
 }
 
 /// Where a page of a lane's runs begins.

@@ -3,7 +3,7 @@
 //! Wraps any store; the faults come from a schedule that a seed or a list decides, so a failing history replays
 //! exactly. A reader that fails is always *not done*. For tests and the simulation. (Proof, *Simulation*.)
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -12,20 +12,23 @@ use leasehold_core::actor::Actor;
 use leasehold_core::attempt::Starting;
 use leasehold_core::cancel::Cancel;
 use leasehold_core::claim::Ask;
+use leasehold_core::counter::RevisionNumber;
 use leasehold_core::crypto::Digest;
 use leasehold_core::end::{EndCall, Ended};
 use leasehold_core::event::Event;
-use leasehold_core::id::{AttemptId, ProjectName, RunId, WorkerId};
+use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::Resolve;
+use leasehold_core::revision::Revision;
 use leasehold_core::session::{SessionFence, SessionProjection};
+use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, CreateProject, DeleteProject,
-    DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
-    NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
+    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, CancelRun, Claim, CreateProject,
+    DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation,
+    LaneAfter, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
 };
 use crate::hint::HintExchange;
 use crate::method;
@@ -34,7 +37,7 @@ use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
     ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
-    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
+    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, TaskRevision, TaskView, WorkerView,
 };
 
 /// What happens to one call.
@@ -287,6 +290,55 @@ impl Store for Faulty {
 
     async fn projects(&self, after: Option<ProjectName>, limit: usize) -> Result<Vec<ProjectView>, StoreError> {
         self.call("projects", self.inner.projects(after, limit)).await
+    }
+
+    async fn plan_tasks(
+        &self,
+        project: &ProjectName,
+        tasks: BTreeMap<TaskName, Digest>,
+        prune: bool,
+    ) -> Result<Plan, StoreError> {
+        self.call("plan_tasks", self.inner.plan_tasks(project, tasks, prune)).await
+    }
+
+    async fn apply_tasks(&self, call: ApplyTasks) -> Stored<(), Unmet> {
+        self.call("apply_tasks", self.inner.apply_tasks(call)).await
+    }
+
+    async fn delete_task(&self, call: DeleteTask) -> Stored<(), Unmet> {
+        self.call("delete_task", self.inner.delete_task(call)).await
+    }
+
+    async fn task(&self, project: &ProjectName, name: &TaskName) -> Result<Option<TaskView>, StoreError> {
+        self.call("task", self.inner.task(project, name)).await
+    }
+
+    async fn tasks(
+        &self,
+        project: &ProjectName,
+        after: Option<TaskName>,
+        limit: usize,
+    ) -> Result<Vec<TaskView>, StoreError> {
+        self.call("tasks", self.inner.tasks(project, after, limit)).await
+    }
+
+    async fn task_history(
+        &self,
+        project: &ProjectName,
+        name: &TaskName,
+        before: Option<RevisionNumber>,
+        limit: usize,
+    ) -> Result<Vec<TaskRevision>, StoreError> {
+        self.call("task_history", self.inner.task_history(project, name, before, limit)).await
+    }
+
+    async fn task_revision(
+        &self,
+        project: &ProjectName,
+        name: &TaskName,
+        number: RevisionNumber,
+    ) -> Result<Option<(TaskRevision, Revision)>, StoreError> {
+        self.call("task_revision", self.inner.task_revision(project, name, number)).await
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

@@ -4,6 +4,7 @@
 //! once after the locks, asks `core`, and writes records and events together. A mutating method that a person causes writes its
 //! audit row in the same transaction. Heartbeats write no event and no audit.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -11,28 +12,31 @@ use leasehold_core::actor::Actor;
 use leasehold_core::attempt::Starting;
 use leasehold_core::cancel::{Cancel, CancelRefused};
 use leasehold_core::claim::NotClaimed;
+use leasehold_core::counter::RevisionNumber;
 use leasehold_core::crypto::Digest;
 use leasehold_core::end::{EndCall, Ended};
 use leasehold_core::event::Event;
-use leasehold_core::id::{AttemptId, ProjectName, RunId, WorkerId};
+use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::project;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::{Resolve, ResolveRefused};
+use leasehold_core::revision::Revision;
 use leasehold_core::session::SessionProjection;
+use leasehold_core::task::{self, Plan};
 use leasehold_core::time::Now;
 use leasehold_core::worker::Holds;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, CreateProject, DeleteProject,
-    DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
-    NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
+    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, CancelRun, Claim, CreateProject,
+    DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation,
+    LaneAfter, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
 };
 use crate::hint::HintExchange;
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
     ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
-    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
+    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, TaskRevision, TaskView, WorkerView,
 };
 use leasehold_core::claim::Ask;
 use leasehold_core::session::SessionFence;
@@ -64,6 +68,15 @@ pub enum Unmet {
     /// A project that cannot be deleted.
     #[error(transparent)]
     Project(#[from] project::Undeletable),
+    /// A task that cannot be deleted.
+    #[error("task {0}: {1}")]
+    Task(TaskName, task::Undeletable),
+    /// Tasks that changed since the plan was made.
+    #[error(transparent)]
+    PlanMoved(#[from] task::PlanMoved),
+    /// The task has another revision by now.
+    #[error("the task has another revision by now")]
+    TaskMoved,
 }
 
 /// Why a claim did not happen.
@@ -156,6 +169,50 @@ pub trait Store: Send + Sync + 'static {
 
     /// A page of projects, in the order of their names.
     async fn projects(&self, after: Option<ProjectName>, limit: usize) -> Result<Vec<ProjectView>, StoreError>;
+
+    /// What applying these tasks would do. See [`leasehold_core::task::Plan::of`].
+    async fn plan_tasks(
+        &self,
+        project: &ProjectName,
+        tasks: BTreeMap<TaskName, Digest>,
+        prune: bool,
+    ) -> Result<Plan, StoreError>;
+
+    /// A person says what the tasks of a project are: all of it, or nothing. What is so already is a replay, whatever plan
+    /// was shown. Its project comes with it, if it is not there.
+    async fn apply_tasks(&self, call: ApplyTasks) -> Stored<(), Unmet>;
+
+    /// A person deletes a task; with `cascade`, its runs that have not ended are cancelled in the same transaction. See
+    /// [`leasehold_core::task::deleted`].
+    async fn delete_task(&self, call: DeleteTask) -> Stored<(), Unmet>;
+
+    /// One task.
+    async fn task(&self, project: &ProjectName, name: &TaskName) -> Result<Option<TaskView>, StoreError>;
+
+    /// A page of a project's tasks, in the order of their names.
+    async fn tasks(
+        &self,
+        project: &ProjectName,
+        after: Option<TaskName>,
+        limit: usize,
+    ) -> Result<Vec<TaskView>, StoreError>;
+
+    /// A page of the revisions that a task had, the newest first; those of a deleted one, too.
+    async fn task_history(
+        &self,
+        project: &ProjectName,
+        name: &TaskName,
+        before: Option<RevisionNumber>,
+        limit: usize,
+    ) -> Result<Vec<TaskRevision>, StoreError>;
+
+    /// One of the revisions that a task had.
+    async fn task_revision(
+        &self,
+        project: &ProjectName,
+        name: &TaskName,
+        number: RevisionNumber,
+    ) -> Result<Option<(TaskRevision, Revision)>, StoreError>;
 
     /// Submits a run: it is pending, with attempt 1. Its project comes with it, if it is not there.
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet>;

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::attempt::Attempt;
 use leasehold_core::claim::Refused;
+use leasehold_core::counter::RevisionNumber;
+use leasehold_core::crypto::Digest;
 use leasehold_core::directive::Directive;
 use leasehold_core::fault::Fault;
 use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, WorkerId};
@@ -16,6 +18,7 @@ use leasehold_core::revision::{Program, Revision};
 use leasehold_core::role::Role;
 use leasehold_core::run::{Run, RunState};
 use leasehold_core::session::{Session, SessionProjection, SessionState};
+use leasehold_core::task::Task;
 use leasehold_core::time::{Millis, Now, UtcMillis};
 use leasehold_core::worker::{Worker, WorkerState};
 
@@ -295,6 +298,28 @@ pub struct ProjectView {
     pub project: Project,
     /// How many of its runs hold a place.
     pub occupied: u32,
+}
+
+/// A task with what its next run executes.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskView {
+    /// The task.
+    pub task: Task,
+    /// Its revision.
+    pub revision: Revision,
+}
+
+/// One of the revisions that a task had.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TaskRevision {
+    /// Which.
+    pub number: RevisionNumber,
+    /// Its digest.
+    pub revision: Digest,
+    /// Since when.
+    pub at: UtcMillis,
+    /// Who applied it.
+    pub by: String,
 }
 
 /// What the store holds at one moment, counted: for metrics.

@@ -5,11 +5,13 @@ mod audit;
 mod completion;
 mod connected;
 mod doctor;
+mod following;
 mod migrate_store;
 mod project;
 mod run;
 mod runs;
 mod serve;
+mod task;
 mod up;
 mod version;
 mod worker;
@@ -62,6 +64,9 @@ enum Command {
     Cancel(runs::cancel::Cancel),
     /// Say why a run is still pending (the same as `runs explain`)
     Explain(runs::explain::Explain),
+    /// Apply, list, run and delete tasks: what is kept in files
+    #[command(subcommand)]
+    Task(task::Task),
     /// Enroll machines, look at them, drain, resume and delete them
     #[command(subcommand)]
     Worker(worker::Worker),
@@ -115,6 +120,7 @@ async fn execute(command: Command) -> anyhow::Result<Exit> {
         Command::Logs(logs) => logs.execute().await,
         Command::Cancel(cancel) => cancel.execute().await,
         Command::Explain(explain) => explain.execute().await,
+        Command::Task(task) => task.execute().await,
         Command::Worker(worker) => worker.execute().await,
         Command::Project(project) => project.execute().await,
         Command::Audit(audit) => audit.execute().await,

@@ -1,27 +1,24 @@
 //! `leasehold run`: submits a run, and follows it, waits for it, or leaves it.
 
-use std::time::Duration;
+use std::collections::BTreeMap;
 
 use clap::Args;
 use hyper::header::HeaderName;
 use leasehold_core::id::ProjectName;
-use leasehold_core::run::RunState;
-use leasehold_core::time::{Entropy as _, Millis};
+use leasehold_core::time::Entropy as _;
 use leasehold_wire::api::route;
 use leasehold_wire::api::run::RunDetail;
 use leasehold_wire::api::submit::SubmitRun;
 
 use super::connected::Connected;
+use super::following::Following;
 use crate::client::{Asked, Client};
 use crate::exit::Exit;
 use crate::failure::UsageError;
-use crate::follow::{self, Wanted};
-use crate::interrupt::Interrupts;
-use crate::output::{Format, OutputArgs};
-use crate::run_page;
+use crate::output::OutputArgs;
 use crate::run_request::RunRequest;
 use crate::system::SystemEntropy;
-use crate::waiting::{self, Reconnect};
+use crate::waiting::Reconnect;
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -40,27 +37,9 @@ Exit codes:
 /// Submits a run.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
-#[expect(clippy::struct_excessive_bools, reason = "each is a flag of its own on the command line")]
 pub(crate) struct Run {
-    /// Copy the run's stdout and stderr to ours until it ends (the default)
-    #[arg(long, group = "how")]
-    follow: bool,
-
-    /// Wait for the end without copying output
-    #[arg(long, group = "how")]
-    wait: bool,
-
-    /// Submit and leave; -q prints only the run's id
-    #[arg(long, group = "how")]
-    detach: bool,
-
-    /// Stop waiting after this long, with exit code 9; the run goes on
-    #[arg(long, value_name = "DURATION", conflicts_with = "detach")]
-    wait_timeout: Option<Millis>,
-
-    /// Exit with the command's own exit code, 128+n for a signal
-    #[arg(long, conflicts_with = "detach")]
-    reflect_exit_status: bool,
+    #[command(flatten)]
+    following: Following,
 
     /// Submit what an earlier run executed, as a new run; flags weigh more
     #[arg(long, value_name = "RUN", conflicts_with = "spec", value_parser = crate::reference::run)]
@@ -83,35 +62,11 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
-        if !self.wait && !self.detach && self.connected.output.output != Format::Table {
-            let text = "-o needs --wait or --detach: otherwise stdout carries the command's own output";
-            return Err(UsageError(text.to_owned()).into());
-        }
+        self.following.check(&self.connected.output)?;
         let submit = self.submission(self.earlier().await?)?;
         let client = self.connected.client()?;
-        let output = &self.connected.output;
-        let run = submit_run(&client, &submit, output).await?;
-        let id = run.item.id.to_string();
-        if self.detach {
-            output.one(&run, &id, |out| {
-                writeln!(out, "{id}")?;
-                output.note(&format!("follow it with `leasehold logs -f {id}`"));
-                Ok(())
-            })?;
-            return Ok(Exit::Done);
-        }
-        // Listening before the first word about the run: whoever reads that word may interrupt us.
-        let mut interrupts = Interrupts::listen()?;
-        output.note(&format!("run {id}"));
-        let ended = tokio::select! {
-            ended = self.until_settled(&client, &id) => ended.inspect_err(|_| no_longer_followed(output, &id))?,
-            () = interrupts.next() => {
-                left(output, &id);
-                return Ok(Exit::Interrupted);
-            }
-            () = sleep(self.wait_timeout) => return self.gave_up(&client, &id).await,
-        };
-        self.tell(&ended)
+        let run = submit_run(&client, route::RUNS, submit.to_body(), &self.connected.output).await?;
+        self.following.watch(&self.connected, &client, &run).await
     }
 
     /// The run that is asked for again; mistakes in flags are told whether or not a control plane is there.
@@ -124,102 +79,35 @@ impl Run {
 
     fn submission(&self, earlier: Option<RunDetail>) -> anyhow::Result<SubmitRun> {
         let revision = self.request.revision(earlier.as_ref().map(|run| &run.revision.0))?;
-        let pair = |text: &String| {
-            let pair = text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-            pair.ok_or_else(|| UsageError(format!("--param: got `{text}`, write NAME=VALUE")))
-        };
-        let params = self.param.iter().map(pair).collect::<Result<_, _>>()?;
+        let params = parameters(&self.param)?;
         let (project, task) = earlier.map_or((None, None), |run| (Some(run.item.project), run.item.task));
         Ok(SubmitRun { project: self.project.clone().or(project).unwrap_or_default(), task, revision, params })
     }
-
-    async fn until_settled(&self, client: &Client, id: &str) -> anyhow::Result<RunDetail> {
-        let output = &self.connected.output;
-        let settled = async {
-            if self.wait {
-                return waiting::events(client, id, output, |_| Ok(())).await;
-            }
-            follow::output(client, Wanted { run: id, attempt: None, follow: true }, output).await?;
-            Ok(client.get(&route::of_run(route::RUN, id)).await?)
-        };
-        waiting::saying_why_pending(client, id, output, Box::pin(settled)).await
-    }
-
-    async fn gave_up(&self, client: &Client, id: &str) -> anyhow::Result<Exit> {
-        let run: RunDetail = client.get(&route::of_run(route::RUN, id)).await?;
-        if run.item.state.is_terminal() {
-            return self.tell(&run);
-        }
-        let why = if run.item.state == RunState::Pending {
-            format!("; `leasehold explain {id}` says why")
-        } else {
-            String::new()
-        };
-        self.connected.output.note(&format!("run {id} is still {} and goes on{why}", run.item.state));
-        Ok(Exit::StillPending)
-    }
-
-    fn tell(&self, run: &RunDetail) -> anyhow::Result<Exit> {
-        let id = run.item.id.to_string();
-        if self.wait {
-            self.connected.output.one(run, &id, |out| writeln!(out, "{id} {}", run.item.state))?;
-        }
-        Ok(ended(run, &self.connected.output, self.reflect_exit_status))
-    }
 }
 
-/// Ready after `span`; never without one.
-async fn sleep(span: Option<Millis>) {
-    match span {
-        Some(span) => tokio::time::sleep(span.to_std().max(Duration::from_millis(1))).await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Says where a run is to be found that we could not follow to its end: that we stop is no end of the run.
-fn no_longer_followed(output: &OutputArgs, id: &str) {
-    output.note(&format!("run {id} does not end with this: `leasehold logs -f {id}` follows it"));
-}
-
-/// Says that a run goes on although nobody watches it any more.
-pub(crate) fn left(output: &OutputArgs, id: &str) {
-    output.note(&format!("run {id} goes on: `leasehold logs -f {id}` follows it, `leasehold cancel {id}` stops it"));
-}
-
-/// Says how a run ended where that is not plain, and answers the exit code.
-pub(crate) fn ended(run: &RunDetail, output: &OutputArgs, reflect: bool) -> Exit {
-    let item = &run.item;
-    if item.state != RunState::Succeeded {
-        let outcome =
-            item.outcome.as_ref().map(|outcome| format!(": {}", run_page::words(outcome))).unwrap_or_default();
-        let fix = if item.state == RunState::Lost { "; nobody knows yet how it ended" } else { "" };
-        output.note(&format!("run {} {}{outcome}{fix}", item.id, in_words(item.state)));
-    }
-    let own = item.outcome.as_ref().and_then(leasehold_wire::api::run::Outcome::shell_code);
-    match own {
-        Some(code) if reflect => Exit::OfCommand(code),
-        _ => run_page::exit_of(item.state),
-    }
-}
-
-fn in_words(state: RunState) -> &'static str {
-    match state {
-        RunState::TimedOut => "timed out",
-        RunState::Cancelled => "was cancelled",
-        RunState::Lost => "is lost",
-        other => other.as_str(),
-    }
+/// What a person said of parameters, each as `NAME=VALUE`.
+pub(crate) fn parameters(said: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
+    let pair = |text: &String| {
+        let pair = text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
+        pair.ok_or_else(|| UsageError(format!("--param: got `{text}`, write NAME=VALUE")))
+    };
+    Ok(said.iter().map(pair).collect::<Result<_, _>>()?)
 }
 
 /// Submits a run, again and under the same key where an answer was lost: it is submitted once.
-pub(crate) async fn submit_run(client: &Client, submit: &SubmitRun, output: &OutputArgs) -> anyhow::Result<RunDetail> {
+pub(crate) async fn submit_run(
+    client: &Client,
+    path: &str,
+    body: Vec<u8>,
+    output: &OutputArgs,
+) -> anyhow::Result<RunDetail> {
     let mut key = [0; 16];
     SystemEntropy.fill(&mut key);
     let key = data_encoding::HEXLOWER.encode(&key);
     let mut reconnect = Reconnect::default();
     loop {
-        let asked = Asked::json(submit.to_body()).with(HeaderName::from_static(route::IDEMPOTENCY_KEY), key.clone());
-        match client.post(route::RUNS, asked).await {
+        let asked = Asked::json(body.clone()).with(HeaderName::from_static(route::IDEMPOTENCY_KEY), key.clone());
+        match client.post(path, asked).await {
             Ok(run) => return Ok(run),
             // Where nobody listens nothing was submitted: that is told at once.
             Err(error @ crate::client::RequestError::Unreachable { .. }) => return Err(error.into()),
@@ -234,6 +122,7 @@ mod tests {
     use leasehold_wire::api::problem::{Problem, ProblemCode};
 
     use super::*;
+    use crate::output::Format;
     use crate::scripted_server::{answer, serve};
 
     #[tokio::test]
@@ -247,7 +136,7 @@ mod tests {
         let submit = SubmitRun { project: ProjectName::default(), task: None, revision, params: [].into() };
         let output = OutputArgs { output: Format::Table, quiet: true };
 
-        let error = submit_run(&client, &submit, &output).await.unwrap_err();
+        let error = submit_run(&client, route::RUNS, submit.to_body(), &output).await.unwrap_err();
         assert_eq!(crate::failure::exit(&error), Exit::NotAllowed);
         let requests = served.await.unwrap();
         let key = |request: &String| {

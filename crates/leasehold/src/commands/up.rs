@@ -21,7 +21,8 @@ use leasehold_wire::api::submit::SubmitRun;
 use leasehold_worker::process_identity;
 use rustix::process::{Pid, Signal};
 
-use super::run::{ended, submit_run};
+use super::following::ended;
+use super::run::submit_run;
 use super::serve::{API, INGRESS, show_first_token};
 use crate::client::{Asked, Client};
 use crate::compose::StoreArgs;
@@ -217,7 +218,7 @@ async fn run_here(
     let revision = Revision::from_value(&revision)
         .map_err(|errors| UsageError(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n")))?;
     let submit = SubmitRun { project: ProjectName::default(), task: None, revision, params: BTreeMap::new() };
-    let run = submit_run(client, &submit, output).await?;
+    let run = submit_run(client, route::RUNS, submit.to_body(), output).await?;
     let id = run.item.id.to_string();
 
     let mut told = 0_u32;

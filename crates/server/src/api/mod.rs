@@ -24,6 +24,7 @@ mod resolve;
 mod runs;
 mod sse;
 mod takeover;
+mod tasks;
 mod version;
 mod workers;
 
@@ -82,6 +83,14 @@ fn registry() -> Vec<Route> {
         Route::get(route::PROJECT, VIEWER, projects::get),
         Route::put(route::PROJECT, ADMIN, projects::set),
         Route::delete(route::PROJECT, ADMIN, projects::delete),
+        Route::get(route::TASKS, VIEWER, tasks::list),
+        Route::put(route::TASKS, OPERATOR, tasks::apply),
+        Route::post(route::TASKS_PLAN, VIEWER, tasks::plan),
+        Route::get(route::TASK, VIEWER, tasks::get),
+        Route::delete(route::TASK, OPERATOR, tasks::delete),
+        Route::post(route::TASK_RUNS, OPERATOR, tasks::run),
+        Route::get(route::TASK_REVISIONS, VIEWER, tasks::revisions),
+        Route::get(route::TASK_REVISION, VIEWER, tasks::revision),
         Route::post(route::ENROLLMENTS, ADMIN, enrollments::create),
         Route::get(route::AUDIT, ADMIN, audit::audit),
     ]

@@ -13,6 +13,7 @@ use leasehold_core::resolve::ResolveRefused;
 use leasehold_core::role::Role;
 use leasehold_core::run::RunState;
 use leasehold_core::shape::{ShapeError, ShapeErrorKind};
+use leasehold_core::task;
 use leasehold_core::time::Millis;
 use leasehold_wire::api::problem::{Problem, ProblemCode};
 use leasehold_wire::v1::problem::CONTENT_TYPE as PROBLEM_JSON;
@@ -104,6 +105,15 @@ impl From<Denied> for ApiError {
                 .fix("its limit can be lifted: `leasehold project set default --concurrency none`"),
             Denied::Project(Undeletable::InUse { .. }) => Self::new(ProblemCode::ProjectInUse, detail)
                 .fix("`leasehold runs list --project NAME` shows them"),
+            Denied::Project(Undeletable::HasTasks { .. }) => Self::new(ProblemCode::ProjectInUse, detail)
+                .fix("`leasehold task list --project NAME` shows them"),
+            Denied::Task { name, why: task::Undeletable::InUse(_) } => Self::new(ProblemCode::TaskInUse, detail)
+                .fix(&format!("`leasehold runs list --task {name}` shows them; --cascade cancels them with it")),
+            Denied::Task { name, why: task::Undeletable::Lost(_) } => Self::new(ProblemCode::TaskInUse, detail)
+                .fix(&format!("`leasehold runs list --task {name} --state lost` shows them; `leasehold runs resolve RUN`")),
+            Denied::Task { name, why: task::Undeletable::TooMany } => Self::new(ProblemCode::TaskInUse, detail)
+                .fix(&format!("`leasehold runs list --task {name}` shows them")),
+            Denied::PlanMoved(_) | Denied::TaskMoved(_) => Self::new(ProblemCode::TaskMoved, detail),
             Denied::Cancel(CancelRefused::Lost) => Self::new(ProblemCode::RunLost, detail).fix(
                 "`leasehold runs explain RUN` says what is known; `leasehold runs resolve RUN` takes wait, retry, \
                  mark-failed or mark-succeeded",

@@ -8,7 +8,8 @@ use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use bytes::Bytes;
-use leasehold_core::id::{ProjectName, RunId, WorkerId};
+use leasehold_core::counter::RevisionNumber;
+use leasehold_core::id::{ProjectName, RunId, TaskName, WorkerId};
 use leasehold_wire::api::problem::ProblemCode;
 
 use super::Api;
@@ -49,6 +50,37 @@ impl FromRequestParts<Api> for AtProject {
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
         named(parts, api, "project").await.map(Self)
+    }
+}
+
+/// The task of the path.
+pub(super) struct AtTask(pub(super) TaskName);
+
+impl FromRequestParts<Api> for AtTask {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        named(parts, api, "task").await.map(Self)
+    }
+}
+
+/// The number of a revision of the path's task.
+pub(super) struct AtRevision(pub(super) RevisionNumber);
+
+impl FromStr for AtRevision {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let number = text.parse().ok().and_then(|number| RevisionNumber::new(number).ok());
+        number.map(Self).ok_or_else(|| "expected a number: 1, 2, 3 …".to_owned())
+    }
+}
+
+impl FromRequestParts<Api> for AtRevision {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        named(parts, api, "number").await
     }
 }
 

@@ -33,7 +33,8 @@ pub(super) async fn submit(
     Ok(Json(status, detail(&admitted.run)))
 }
 
-fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
+/// The key that makes a submission safe to repeat, if the caller sent one.
+pub(super) fn idempotency_key(headers: &HeaderMap) -> Result<Option<String>, ApiError> {
     let mut values = headers.get_all(route::IDEMPOTENCY_KEY).iter();
     let Some(first) = values.next() else { return Ok(None) };
     if values.next().is_some() {

@@ -28,6 +28,7 @@ mod secrets;
 mod serve_and_join;
 mod signals;
 mod survive;
+mod tasks;
 mod two_hundred_runs;
 mod up_runs_a_command;
 mod upgraded;

@@ -34,6 +34,8 @@ const TABLES: &[Listed] = &[
     table("project"),
     table("placement"),
     table("revision"),
+    table("task"),
+    table("task_revision"),
     on_the_lease_clock("run", "due_lease IS NOT NULL"),
     on_the_lease_clock("attempt", "state IN ('claimed', 'starting', 'running')"),
     on_the_lease_clock("lease", "state = 'active'"),

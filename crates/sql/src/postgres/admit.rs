@@ -16,7 +16,7 @@ use super::column::values;
 use super::lock::Locks;
 use super::rows;
 use super::transaction::{Decided, Fault, Tx, Unlocked};
-use super::{audit, load, projects, queries};
+use super::{audit, load, projects, queries, tasks};
 
 /// Stores a submission; the same again, by key or id, is the same run.
 pub(super) async fn admit(db: Unlocked, call: &AdmitRun) -> Decided<RunView, Unmet> {
@@ -36,6 +36,13 @@ pub(super) async fn admit(db: Unlocked, call: &AdmitRun) -> Decided<RunView, Unm
             return Ok(Outcome::Refused(Unmet::KeyReused));
         }
         return Ok(Outcome::Replayed(queries::view(tx, run.id).await?));
+    }
+    if let (Some(of), Some(name)) = (call.of, &call.task) {
+        match tasks::number(tx, &call.project, name).await? {
+            Some(number) if number == of => {}
+            Some(_) => return Ok(Outcome::Refused(Unmet::TaskMoved)),
+            None => return Ok(Outcome::Refused(Unmet::NotFound("task"))),
+        }
     }
     let change = admission::admit(submission, call.run, call.attempt, &call.actor, tx.now);
     let (Some(run), Some(attempt)) = (&change.run, &change.attempt) else {

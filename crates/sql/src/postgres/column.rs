@@ -11,7 +11,7 @@ use leasehold_core::attempt::{AttemptState, EvidenceKind, LimitMeans, Outcome, R
 use leasehold_core::capability::Capabilities;
 use leasehold_core::counter::{
     AttemptNumber, AttemptVersion, CallbackSequence, EventSequence, FenceNumber, LeaseGeneration, LeaseVersion,
-    RunVersion, SessionGeneration, SessionVersion,
+    RevisionNumber, RunVersion, SessionGeneration, SessionVersion,
 };
 use leasehold_core::crypto::Digest;
 use leasehold_core::event::EventKind;
@@ -232,7 +232,7 @@ macro_rules! counters {
     )+};
 }
 counters!(SessionGeneration, SessionVersion, LeaseGeneration, LeaseVersion, FenceNumber, RunVersion, AttemptVersion);
-counters!(AttemptNumber, CallbackSequence, EventSequence);
+counters!(AttemptNumber, CallbackSequence, EventSequence, RevisionNumber);
 
 macro_rules! numbers {
     ($($number:ty),+) => {$(

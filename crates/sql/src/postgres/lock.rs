@@ -5,7 +5,7 @@
 //! attempts. An active lease is written under its own lock and that of its run or worker. (Control design, *Store*.)
 
 use leasehold_core::claim::Ask;
-use leasehold_core::id::{AttemptId, ProjectName, RunId, WorkerId};
+use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::lease::LeaseFence;
 use leasehold_core::session::SessionFence;
 use leasehold_store::call::Renewal;
@@ -33,6 +33,17 @@ pub(super) enum Locks<'a> {
     Submission(&'a ProjectName, RunId),
     /// A project and its limit.
     Project(&'a ProjectName),
+    /// The tasks of a project, and the runs of those that go.
+    Tasks {
+        /// Whose namespace.
+        project: &'a ProjectName,
+        /// What goes.
+        leaving: &'a [TaskName],
+        /// What does not go.
+        kept: &'a [TaskName],
+        /// Whether all but those goes.
+        pruned: bool,
+    },
 }
 
 impl<'a> Locks<'a> {
@@ -84,6 +95,10 @@ impl<'a> Locks<'a> {
             }
             Self::Submission(project, run) => {
                 db.only("SELECT lock_submission($1, $2)", [project.bind(), run.bind()], rows::column).await
+            }
+            Self::Tasks { project, leaving, kept, pruned } => {
+                let values = [project.bind(), list(*leaving), list(*kept), pruned.bind()];
+                db.only("SELECT lock_tasks($1, $2, $3, $4)", values, rows::column).await
             }
             Self::Project(name) => db.only("SELECT lock_project($1)", [name.bind()], rows::column).await,
         }

@@ -32,6 +32,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/postgres/0005_clock_steps.sql"),
     },
     Migration { version: 6, name: "0006_started", sql: include_str!("../../migrations/postgres/0006_started.sql") },
+    Migration { version: 7, name: "0007_tasks", sql: include_str!("../../migrations/postgres/0007_tasks.sql") },
 ];
 
 impl Migration {

@@ -4,6 +4,7 @@
 //! writes what a decision answers, `carry` is how a call is carried out, and what its caller may conclude. (Control design,
 //! *Store*.)
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -12,19 +13,22 @@ use leasehold_core::actor::Actor;
 use leasehold_core::attempt::Starting;
 use leasehold_core::cancel::Cancel;
 use leasehold_core::claim::Ask;
+use leasehold_core::counter::RevisionNumber;
 use leasehold_core::crypto::Digest;
 use leasehold_core::end::{EndCall, Ended};
 use leasehold_core::event::Event;
-use leasehold_core::id::{AttemptId, ProjectName, RunId, WorkerId};
+use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::Resolve;
+use leasehold_core::revision::Revision;
 use leasehold_core::session::{SessionFence, SessionProjection};
+use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
 use leasehold_store::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, CreateProject, DeleteProject,
-    DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
-    NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
+    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, CancelRun, Claim, CreateProject,
+    DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation,
+    LaneAfter, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
 };
 use leasehold_store::hint::HintExchange;
 use leasehold_store::observe::{Access, Observer};
@@ -32,7 +36,7 @@ use leasehold_store::outcome::{Outcome, StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
     ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
-    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
+    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, TaskRevision, TaskView, WorkerView,
 };
 
 mod activation;
@@ -70,6 +74,7 @@ mod resolve;
 mod rows;
 mod sessions;
 mod statistics;
+mod tasks;
 mod tls;
 mod transaction;
 mod workers;
@@ -217,6 +222,57 @@ impl Store for PostgresStore {
     async fn projects(&self, after: Option<ProjectName>, limit: usize) -> Result<Vec<ProjectView>, StoreError> {
         let after = after.as_ref();
         self.read("projects", |tx| async move { projects::projects(&tx, after, limit).await }).await
+    }
+
+    async fn plan_tasks(
+        &self,
+        project: &ProjectName,
+        tasks: BTreeMap<TaskName, Digest>,
+        prune: bool,
+    ) -> Result<Plan, StoreError> {
+        let tasks = &tasks;
+        self.read("plan_tasks", |tx| async move { tasks::plan(&tx, project, tasks, prune).await }).await
+    }
+
+    async fn apply_tasks(&self, call: ApplyTasks) -> Stored<(), Unmet> {
+        self.write("apply_tasks", |db| tasks::apply(db, &call)).await
+    }
+
+    async fn delete_task(&self, call: DeleteTask) -> Stored<(), Unmet> {
+        self.write("delete_task", |db| tasks::delete(db, &call)).await
+    }
+
+    async fn task(&self, project: &ProjectName, name: &TaskName) -> Result<Option<TaskView>, StoreError> {
+        self.read("task", |tx| async move { tasks::task(&tx, project, name).await }).await
+    }
+
+    async fn tasks(
+        &self,
+        project: &ProjectName,
+        after: Option<TaskName>,
+        limit: usize,
+    ) -> Result<Vec<TaskView>, StoreError> {
+        let after = after.as_ref();
+        self.read("tasks", |tx| async move { tasks::tasks(&tx, project, after, limit).await }).await
+    }
+
+    async fn task_history(
+        &self,
+        project: &ProjectName,
+        name: &TaskName,
+        before: Option<RevisionNumber>,
+        limit: usize,
+    ) -> Result<Vec<TaskRevision>, StoreError> {
+        self.read("task_history", |tx| async move { tasks::history(&tx, project, name, before, limit).await }).await
+    }
+
+    async fn task_revision(
+        &self,
+        project: &ProjectName,
+        name: &TaskName,
+        number: RevisionNumber,
+    ) -> Result<Option<(TaskRevision, Revision)>, StoreError> {
+        self.read("task_revision", |tx| async move { tasks::revision(&tx, project, name, number).await }).await
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

@@ -58,7 +58,9 @@ pub(super) async fn delete(db: Unlocked, call: &DeleteProject) -> Decided<(), Un
     let sql = "SELECT count(*) FROM run WHERE state IN ('pending', 'dispatching', 'running', \
                'retry_wait', 'lost') AND project = $1";
     let open = tx.only(sql, values![call.name], rows::column).await?;
-    match known.deleted(open, tx.now.utc) {
+    let sql = "SELECT count(*) FROM task WHERE project = $1 AND deleted_at IS NULL";
+    let tasks = tx.only(sql, values![call.name], rows::column).await?;
+    match known.deleted(open, tasks, tx.now.utc) {
         Ok(Some(deleted)) => {
             write(tx, &deleted).await?;
             audit::write(tx, &call.actor, "delete_project", format!("project/{}", call.name), &[]).await?;

@@ -9,7 +9,9 @@ use leasehold_core::project::Project;
 use leasehold_core::resolve::Word;
 use leasehold_core::run::{Closing, Run, StopIntent};
 use leasehold_core::session::Session;
+use leasehold_core::task::Task;
 use leasehold_core::worker::{Drain, Rival, Takeover, Worker};
+use leasehold_store::view::TaskRevision;
 use tokio_postgres::Row;
 
 use super::column::{Cell, Column};
@@ -84,6 +86,22 @@ pub(super) fn run(columns: &mut Columns<'_>) -> Result<Run, Fault> {
             _ => None,
         },
     })
+}
+
+pub(super) fn task(columns: &mut Columns<'_>) -> Result<Task, Fault> {
+    Ok(Task {
+        project: columns.next()?,
+        name: columns.next()?,
+        revision: columns.next()?,
+        number: columns.next()?,
+        created_at: columns.next()?,
+        changed_at: columns.next()?,
+        deleted_at: columns.next()?,
+    })
+}
+
+pub(super) fn task_revision(columns: &mut Columns<'_>) -> Result<TaskRevision, Fault> {
+    Ok(TaskRevision { number: columns.next()?, revision: columns.next()?, at: columns.next()?, by: columns.next()? })
 }
 
 pub(super) fn project(columns: &mut Columns<'_>) -> Result<Project, Fault> {

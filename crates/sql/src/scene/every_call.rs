@@ -7,16 +7,16 @@ use leasehold_core::canonical::Value;
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::counter::SessionVersion;
 use leasehold_core::crypto::{Digest, Domain};
-use leasehold_core::id::{ProjectName, WorkerId};
+use leasehold_core::id::{ProjectName, TaskName, WorkerId};
 use leasehold_core::resolve::Verb;
 use leasehold_core::role::Role;
 use leasehold_core::run::RunState;
 use leasehold_core::session::Said;
 use leasehold_core::time::{Clock as _, Millis};
 use leasehold_store::call::{
-    AcknowledgeRunning, AppendLog, AuditPage, CancelRun, CreateProject, DeleteProject, DeleteWorker, DrainWorker,
-    EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken, Release, Renewal, ResolveRun,
-    RunFilter, SessionStep, SetProject,
+    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AuditPage, CancelRun, CreateProject, DeleteProject,
+    DeleteTask, DeleteWorker, DrainWorker, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
+    Release, Renewal, ResolveRun, RunFilter, SessionStep, SetProject,
 };
 use leasehold_store::method::METHODS;
 use leasehold_store::observe::Access;
@@ -39,7 +39,7 @@ pub(crate) async fn every_call<S: Store>(scene: &Scene<S>) {
     let (released, lost, waiting) =
         (scene.admit(revision(&[])).await, scene.admit(revision(&[])).await, scene.admit(revision(&[])).await);
 
-    limits(scene).await;
+    limits_and_tasks(scene).await;
     store.recover_asks(session.clone(), vec![scene.ask()]).await.unwrap().into_result().unwrap();
 
     let grant = scene.claim(&session, released).await;
@@ -182,6 +182,37 @@ async fn limits<S: Store>(scene: &Scene<S>) {
     let head = lanes[0].heads[0].key();
     let after = |after| LaneAfter { lane: lanes[0].key.clone(), after };
     assert_eq!(store.heads(vec![after(None), after(Some(head))], 8).await.unwrap().len(), 2);
+}
+
+async fn limits_and_tasks<S: Store>(scene: &Scene<S>) {
+    limits(scene).await;
+    tasks(scene).await;
+}
+
+/// Tasks, their history, and a run that goes with its task.
+async fn tasks<S: Store>(scene: &Scene<S>) {
+    let store = &scene.store;
+    let (project, name) = (|| "lab".parse::<ProjectName>().unwrap(), || "report".parse::<TaskName>().unwrap());
+    let apply = |priority| {
+        let revision = revision(&[("name", Value::text("report")), ("priority", Value::Int(priority))]);
+        let tasks = [(name(), revision)].into();
+        ApplyTasks { actor: Actor::System, project: project(), tasks, prune: true, cascade: false, plan: None }
+    };
+    for priority in [1, 2] {
+        store.apply_tasks(apply(priority)).await.unwrap().into_result().unwrap();
+    }
+    let view = store.task(&project(), &name()).await.unwrap().unwrap();
+    let plan = store.plan_tasks(&project(), [(name(), view.task.revision)].into(), true).await.unwrap();
+    assert!(plan.is_settled());
+    assert_eq!(store.tasks(&project(), None, 64).await.unwrap().len(), 1);
+    let history = store.task_history(&project(), &name(), None, 64).await.unwrap();
+    assert_eq!(history.len(), 2);
+    assert!(store.task_revision(&project(), &name(), history[1].number).await.unwrap().is_some());
+    let submission = scene.submission(view.revision);
+    let submission = AdmitRun { project: project(), task: Some(name()), of: Some(view.task.number), ..submission };
+    store.admit_run(submission).await.unwrap().into_result().unwrap();
+    let delete = DeleteTask { actor: Actor::System, project: project(), name: name(), cascade: true };
+    store.delete_task(delete).await.unwrap().into_result().unwrap();
 }
 
 async fn deletes(store: &impl Store, worker: WorkerId) {

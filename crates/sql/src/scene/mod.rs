@@ -73,6 +73,7 @@ impl<S: Store> Scene<S> {
             attempt: AttemptId::new(now, &self.numbers),
             project: ProjectName::default(),
             task: None,
+            of: None,
             revision,
             idempotency_key: None,
         }

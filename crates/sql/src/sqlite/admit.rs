@@ -12,7 +12,7 @@ use super::apply::{insert_attempt, write_events};
 use super::column::values;
 use super::rows;
 use super::transaction::{Decided, Fault, Tx};
-use super::{audit, load, projects, queries};
+use super::{audit, load, projects, queries, tasks};
 
 /// Stores a submission; the same again, by key or id, is the same run.
 pub(super) fn admit(tx: &Tx<'_>, call: &AdmitRun) -> Decided<RunView, Unmet> {
@@ -30,6 +30,13 @@ pub(super) fn admit(tx: &Tx<'_>, call: &AdmitRun) -> Decided<RunView, Unmet> {
             return Ok(Outcome::Refused(Unmet::KeyReused));
         }
         return Ok(Outcome::Replayed(queries::view(tx, run.id)?));
+    }
+    if let (Some(of), Some(name)) = (call.of, &call.task) {
+        match tasks::number(tx, &call.project, name)? {
+            Some(number) if number == of => {}
+            Some(_) => return Ok(Outcome::Refused(Unmet::TaskMoved)),
+            None => return Ok(Outcome::Refused(Unmet::NotFound("task"))),
+        }
     }
     let change = admission::admit(submission, call.run, call.attempt, &call.actor, tx.now);
     let (Some(run), Some(attempt)) = (&change.run, &change.attempt) else {

@@ -3,6 +3,7 @@
 //! One file per verb of the port; `load` reads records, `apply` writes what a decision answers. (Control design, *SQLite*;
 //! ADR-0012 §6.)
 
+use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
 use std::thread::JoinHandle;
 
@@ -11,26 +12,29 @@ use leasehold_core::actor::Actor;
 use leasehold_core::attempt::Starting;
 use leasehold_core::cancel::Cancel;
 use leasehold_core::claim::Ask;
+use leasehold_core::counter::RevisionNumber;
 use leasehold_core::crypto::Digest;
 use leasehold_core::end::{EndCall, Ended};
 use leasehold_core::event::Event;
-use leasehold_core::id::{AttemptId, ProjectName, RunId, WorkerId};
+use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::lease::LeaseProjection;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::Resolve;
+use leasehold_core::revision::Revision;
 use leasehold_core::session::{SessionFence, SessionProjection};
+use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
 use leasehold_store::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, CreateProject, DeleteProject,
-    DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
-    NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
+    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, CancelRun, Claim, CreateProject,
+    DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation,
+    LaneAfter, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
 };
 use leasehold_store::observe::{Access, Called, Observer};
 use leasehold_store::outcome::{StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
     ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
-    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
+    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, TaskRevision, TaskView, WorkerView,
 };
 
 mod activation;
@@ -66,6 +70,7 @@ mod resolve;
 mod rows;
 mod sessions;
 mod statistics;
+mod tasks;
 mod transaction;
 mod workers;
 mod writer;
@@ -224,6 +229,60 @@ impl Store for SqliteStore {
 
     async fn projects(&self, after: Option<ProjectName>, limit: usize) -> Result<Vec<ProjectView>, StoreError> {
         self.read("projects", move |tx| projects::projects(tx, after.as_ref(), limit)).await
+    }
+
+    async fn plan_tasks(
+        &self,
+        project: &ProjectName,
+        tasks: BTreeMap<TaskName, Digest>,
+        prune: bool,
+    ) -> Result<Plan, StoreError> {
+        let project = project.clone();
+        self.read("plan_tasks", move |tx| tasks::plan(tx, &project, &tasks, prune)).await
+    }
+
+    async fn apply_tasks(&self, call: ApplyTasks) -> Stored<(), Unmet> {
+        self.write("apply_tasks", move |tx| tasks::apply(tx, &call)).await
+    }
+
+    async fn delete_task(&self, call: DeleteTask) -> Stored<(), Unmet> {
+        self.write("delete_task", move |tx| tasks::delete(tx, &call)).await
+    }
+
+    async fn task(&self, project: &ProjectName, name: &TaskName) -> Result<Option<TaskView>, StoreError> {
+        let (project, name) = (project.clone(), name.clone());
+        self.read("task", move |tx| tasks::task(tx, &project, &name)).await
+    }
+
+    async fn tasks(
+        &self,
+        project: &ProjectName,
+        after: Option<TaskName>,
+        limit: usize,
+    ) -> Result<Vec<TaskView>, StoreError> {
+        let project = project.clone();
+        self.read("tasks", move |tx| tasks::tasks(tx, &project, after.as_ref(), limit)).await
+    }
+
+    async fn task_history(
+        &self,
+        project: &ProjectName,
+        name: &TaskName,
+        before: Option<RevisionNumber>,
+        limit: usize,
+    ) -> Result<Vec<TaskRevision>, StoreError> {
+        let (project, name) = (project.clone(), name.clone());
+        self.read("task_history", move |tx| tasks::history(tx, &project, &name, before, limit)).await
+    }
+
+    async fn task_revision(
+        &self,
+        project: &ProjectName,
+        name: &TaskName,
+        number: RevisionNumber,
+    ) -> Result<Option<(TaskRevision, Revision)>, StoreError> {
+        let (project, name) = (project.clone(), name.clone());
+        self.read("task_revision", move |tx| tasks::revision(tx, &project, &name, number)).await
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

@@ -53,7 +53,9 @@ pub(super) fn delete(tx: &Tx<'_>, call: &DeleteProject) -> Decided<(), Unmet> {
     let sql = "SELECT count(*) FROM run INDEXED BY run_state WHERE state IN ('pending', 'dispatching', 'running', \
                'retry_wait', 'lost') AND project = ?1";
     let open = tx.only(sql, values![call.name], rows::column)?;
-    match known.deleted(open, tx.now.utc) {
+    let sql = "SELECT count(*) FROM task WHERE project = ?1 AND deleted_at IS NULL";
+    let tasks = tx.only(sql, values![call.name], rows::column)?;
+    match known.deleted(open, tasks, tx.now.utc) {
         Ok(Some(deleted)) => {
             write(tx, &deleted)?;
             audit::write(tx, &call.actor, "delete_project", format_args!("project/{}", call.name), &[])?;

@@ -354,6 +354,7 @@ impl<'h> World<'h> {
             attempt: self.attempt_id(),
             project: ProjectName::default(),
             task: None,
+            of: None,
             revision,
             idempotency_key: None,
         }

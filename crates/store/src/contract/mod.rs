@@ -44,6 +44,7 @@ pub mod retry;
 pub mod running;
 pub mod sessions;
 pub mod starting;
+pub mod tasks;
 pub mod walk;
 pub mod workers;
 
@@ -291,6 +292,21 @@ macro_rules! contract_suite {
             a_project_is_deleted_once_nothing_is_open
             projects_are_paged_by_name
             a_deletion_and_a_submission_at_the_same_instant_agree
+        });
+        $crate::contract_suite!(@cases $harness, tasks {
+            tasks_are_what_was_applied_last
+            what_is_not_named_stays_unless_it_is_pruned
+            a_plan_that_moved_is_not_carried_out
+            nothing_is_applied_unless_all_of_it_is
+            an_edit_changes_what_runs_next_and_nothing_that_was_submitted
+            a_run_is_made_from_the_revision_that_the_task_has
+            a_task_with_runs_goes_with_them_or_not_at_all
+            a_lost_run_keeps_its_task
+            a_deleted_task_comes_back_with_its_history
+            a_project_with_tasks_is_not_deleted
+            tasks_and_their_history_are_paged
+            a_deletion_and_a_submission_of_one_task_at_the_same_instant_agree
+            two_who_apply_at_the_same_instant_agree
         });
         $crate::contract_suite!(@cases $harness, workers {
             a_drained_worker_keeps_what_it_holds_and_is_given_nothing

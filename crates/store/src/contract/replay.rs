@@ -24,8 +24,8 @@ use super::fixture::{
     Machine, Taken, World, admin, exited, plain, retried_when_lost, revision_with, seconds, stopped, taken, tickets,
 };
 use crate::call::{
-    AcknowledgeRunning, AppendLog, CreateProject, DeleteProject, DeleteWorker, DrainWorker, GrantTakeover, Heartbeat,
-    Installation, NewApiToken, Release, SessionStep, SetProject,
+    AcknowledgeRunning, AppendLog, ApplyTasks, CreateProject, DeleteProject, DeleteTask, DeleteWorker, DrainWorker,
+    GrantTakeover, Heartbeat, Installation, NewApiToken, Release, SessionStep, SetProject,
 };
 use crate::faulty::{Fault, Faulty, Schedule};
 use crate::method;
@@ -171,6 +171,13 @@ impl Caller<'_, '_> {
         self.done("create_project", || store.create_project(create.clone())).await;
         let set = SetProject { actor: admin(), name: name(), concurrency: Some(2) };
         self.done("set_project", || store.set_project(set.clone())).await;
+        let tasks = [revision_with([("name", Value::text("report"))])];
+        let tasks = tasks.map(|revision| ("report".parse().unwrap(), revision)).into();
+        let apply = ApplyTasks { actor: admin(), project: name(), tasks, prune: true, cascade: false, plan: None };
+        self.done("apply_tasks", || store.apply_tasks(apply.clone())).await;
+        let task = "report".parse().unwrap();
+        let delete = DeleteTask { actor: admin(), project: name(), name: task, cascade: false };
+        self.done("delete_task", || store.delete_task(delete.clone())).await;
         let delete = DeleteProject { actor: admin(), name: name() };
         self.done("delete_project", || store.delete_project(delete.clone())).await;
 

@@ -2,7 +2,7 @@
 
 use leasehold_core::admission::{self, Submission};
 
-use super::{Transaction, projects};
+use super::{Transaction, projects, tasks};
 use crate::call::AdmitRun;
 use crate::outcome::{Outcome, Stored};
 use crate::port::Unmet;
@@ -17,6 +17,12 @@ pub(super) fn admit(tx: &mut Transaction<'_>, call: &AdmitRun) -> Stored<RunView
             return Ok(Outcome::Refused(Unmet::KeyReused));
         }
         return tx.written(run.id).map(Outcome::Replayed);
+    }
+    let held = call.task.as_ref().and_then(|name| tasks::living(tx, &call.project, name)).map(|task| task.number);
+    if let Some(of) = call.of
+        && held != Some(of)
+    {
+        return Ok(Outcome::Refused(held.map_or(Unmet::NotFound("task"), |_| Unmet::TaskMoved)));
     }
     let change = admission::admit(submission, call.run, call.attempt, &call.actor, tx.now);
     let digest = call.revision.digest();

@@ -12,13 +12,13 @@ use leasehold_core::actor::Actor;
 use leasehold_core::attempt::{Attempt, Starting};
 use leasehold_core::cancel::Cancel;
 use leasehold_core::claim::{Ask, Refused};
-use leasehold_core::counter::{AttemptNumber, LeaseGeneration};
+use leasehold_core::counter::{AttemptNumber, LeaseGeneration, RevisionNumber};
 use leasehold_core::crypto::Digest;
 use leasehold_core::end::{EndCall, Ended};
 use leasehold_core::enrollment::Enrollment;
 use leasehold_core::event::Event;
 use leasehold_core::fault::Fault;
-use leasehold_core::id::{AttemptId, EnrollmentId, ProjectName, RunId, SessionId, WorkerId};
+use leasehold_core::id::{AttemptId, EnrollmentId, ProjectName, RunId, SessionId, TaskName, WorkerId};
 use leasehold_core::lease::{Lease, LeaseProjection};
 use leasehold_core::project::Project;
 use leasehold_core::refusal::Refusal;
@@ -26,19 +26,20 @@ use leasehold_core::resolve::Resolve;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::Run;
 use leasehold_core::session::{Session, SessionFence, SessionProjection};
+use leasehold_core::task::{Plan, Task};
 use leasehold_core::time::{Clock, LeaseInstant, Now};
 use leasehold_core::worker::Worker;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, AttemptStep, AuditPage, CancelRun, Claim, CreateProject, DeleteProject,
-    DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
-    NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
+    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, CancelRun, Claim, CreateProject,
+    DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation,
+    LaneAfter, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
     ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
-    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, WorkerView,
+    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, TaskRevision, TaskView, WorkerView,
 };
 
 mod activation;
@@ -59,6 +60,7 @@ mod queries;
 mod recovery;
 mod resolve;
 mod sessions;
+mod tasks;
 mod workers;
 
 /// A store in memory.
@@ -79,6 +81,9 @@ struct State {
     /// Every session that ever registered: a late duplicate of a registration is not a copy.
     sessions: BTreeMap<SessionId, Session>,
     projects: BTreeMap<ProjectName, Project>,
+    tasks: BTreeMap<(ProjectName, TaskName), Task>,
+    /// The oldest first.
+    task_revisions: BTreeMap<(ProjectName, TaskName), Vec<TaskRevision>>,
     revisions: BTreeMap<[u8; 32], Revision>,
     runs: BTreeMap<RunId, Run>,
     idempotency_keys: BTreeMap<(ProjectName, String), RunId>,
@@ -224,6 +229,55 @@ impl Store for ModelStore {
 
     async fn projects(&self, after: Option<ProjectName>, limit: usize) -> Result<Vec<ProjectView>, StoreError> {
         self.transaction(|tx| projects::projects(tx, after.as_ref(), limit))
+    }
+
+    async fn plan_tasks(
+        &self,
+        project: &ProjectName,
+        tasks: BTreeMap<TaskName, Digest>,
+        prune: bool,
+    ) -> Result<Plan, StoreError> {
+        self.transaction(|tx| Ok(tasks::plan(tx, project, &tasks, prune)))
+    }
+
+    async fn apply_tasks(&self, call: ApplyTasks) -> Stored<(), Unmet> {
+        self.transaction(|tx| tasks::apply(tx, &call))
+    }
+
+    async fn delete_task(&self, call: DeleteTask) -> Stored<(), Unmet> {
+        self.transaction(|tx| tasks::delete(tx, &call))
+    }
+
+    async fn task(&self, project: &ProjectName, name: &TaskName) -> Result<Option<TaskView>, StoreError> {
+        self.transaction(|tx| tasks::task(tx, project, name))
+    }
+
+    async fn tasks(
+        &self,
+        project: &ProjectName,
+        after: Option<TaskName>,
+        limit: usize,
+    ) -> Result<Vec<TaskView>, StoreError> {
+        self.transaction(|tx| tasks::tasks(tx, project, after.as_ref(), limit))
+    }
+
+    async fn task_history(
+        &self,
+        project: &ProjectName,
+        name: &TaskName,
+        before: Option<RevisionNumber>,
+        limit: usize,
+    ) -> Result<Vec<TaskRevision>, StoreError> {
+        self.transaction(|tx| Ok(tasks::history(tx, project, name, before, limit)))
+    }
+
+    async fn task_revision(
+        &self,
+        project: &ProjectName,
+        name: &TaskName,
+        number: RevisionNumber,
+    ) -> Result<Option<(TaskRevision, Revision)>, StoreError> {
+        self.transaction(|tx| tasks::revision(tx, project, name, number))
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

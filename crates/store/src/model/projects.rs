@@ -44,7 +44,8 @@ pub(super) fn delete(tx: &mut Transaction<'_>, call: &DeleteProject) -> Outcome<
         return Outcome::Refused(Unmet::NotFound("project"));
     };
     let open = tx.state.runs.values().filter(|run| run.project == call.name && !run.state.is_terminal());
-    match known.deleted(open.count() as u64, tx.now.utc) {
+    let tasks = tx.state.tasks.values().filter(|task| task.project == call.name && task.deleted_at.is_none());
+    match known.deleted(open.count() as u64, tasks.count() as u64, tx.now.utc) {
         Ok(Some(deleted)) => {
             tx.record(&call.actor, "delete_project", format_args!("project/{}", call.name), []);
             tx.state.projects.insert(call.name.clone(), deleted);

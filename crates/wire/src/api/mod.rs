@@ -21,6 +21,7 @@ pub mod run;
 pub mod secret;
 pub mod submit;
 pub mod takeover;
+pub mod task;
 pub mod time;
 pub mod version;
 pub mod worker;

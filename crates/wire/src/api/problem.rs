@@ -64,6 +64,10 @@ codes! {
     ProjectExists = "project_exists", 409, "The project exists already";
     /// The project cannot be deleted: runs of it are open, or everybody uses it.
     ProjectInUse = "project_in_use", 409, "The project is in use";
+    /// Runs of the task have not ended.
+    TaskInUse = "task_in_use", 409, "The task is in use";
+    /// The tasks changed since the plan was made, or since a run was made from one.
+    TaskMoved = "task_moved", 409, "The task changed meanwhile";
     /// The run is not lost: there is no question to close.
     NotLost = "not_lost", 409, "There is no question to close";
     /// The named version is not the current one.

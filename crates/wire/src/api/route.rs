@@ -29,6 +29,18 @@ pub const WORKER_TAKEOVER: &str = "/api/v1/workers/{worker}/grant-takeover";
 pub const PROJECTS: &str = "/api/v1/projects";
 /// `GET`: one project; `PUT`: its settings, whole; `DELETE`: it ends, once nothing of it is open.
 pub const PROJECT: &str = "/api/v1/projects/{project}";
+/// `GET`: a project's tasks (`?limit=&after=`); `PUT`: what they are from now on.
+pub const TASKS: &str = "/api/v1/projects/{project}/tasks";
+/// `POST`: what applying tasks would do.
+pub const TASKS_PLAN: &str = "/api/v1/projects/{project}/task-plan";
+/// `GET`: one task; `DELETE`: it ends (`?cascade=true`: with its runs).
+pub const TASK: &str = "/api/v1/projects/{project}/tasks/{task}";
+/// `POST` submits a run of the task as it is.
+pub const TASK_RUNS: &str = "/api/v1/projects/{project}/tasks/{task}/runs";
+/// `GET`: the revisions that the task had, the newest first (`?limit=&after=`).
+pub const TASK_REVISIONS: &str = "/api/v1/projects/{project}/tasks/{task}/revisions";
+/// `GET`: one of them.
+pub const TASK_REVISION: &str = "/api/v1/projects/{project}/tasks/{task}/revisions/{number}";
 /// `POST`: allows one machine to become a worker.
 pub const ENROLLMENTS: &str = "/api/v1/enrollments";
 /// `GET`: a page of the audit, oldest first (`?limit=&after=`); with `?newest=true` newest first.
@@ -61,6 +73,11 @@ pub fn of_project(template: &str, project: &str) -> String {
     template.replace("{project}", &segment(project))
 }
 
+/// The path of a template of one task. Both names are percent-encoded where they must be.
+pub fn of_task(template: &str, project: &str, task: &str) -> String {
+    of_project(template, project).replace("{task}", &segment(task))
+}
+
 /// A text as one segment of a path, or one value of a query: what a person typed cannot reach another route.
 pub fn segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -89,5 +106,6 @@ mod tests {
         assert_eq!(of_run(RUN_LOG, "../workers?x"), "/api/v1/runs/%2E%2E%2Fworkers%3Fx/log");
         assert_eq!(of_worker(WORKER, "büro"), "/api/v1/workers/b%C3%BCro");
         assert_eq!(of_project(PROJECT, "a/b"), "/api/v1/projects/a%2Fb");
+        assert_eq!(of_task(TASK, "{task}", "a/b"), "/api/v1/projects/%7Btask%7D/tasks/a%2Fb");
     }
 }

@@ -3,7 +3,7 @@
 use clap::Args;
 
 use crate::commands::connected::Connected;
-use crate::commands::run::left;
+use crate::commands::following::left;
 use crate::exit::Exit;
 use crate::failure::UsageError;
 use crate::follow::{self, Wanted};

@@ -6,7 +6,7 @@ use clap::Args;
 use leasehold_wire::api::event::Event;
 
 use crate::commands::connected::Connected;
-use crate::commands::run::{ended, left};
+use crate::commands::following::{ended, left};
 use crate::exit::Exit;
 use crate::interrupt::Interrupts;
 use crate::output::Format;

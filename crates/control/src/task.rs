@@ -1,0 +1,274 @@
+//! What a person says of tasks: planned, applied whole, run, deleted. Decided by [`leasehold_core::task`].
+
+use std::collections::BTreeMap;
+
+use leasehold_core::counter::RevisionNumber;
+use leasehold_core::crypto::Digest;
+use leasehold_core::id::{ProjectName, TaskName};
+use leasehold_core::limits;
+use leasehold_core::revision::Revision;
+use leasehold_core::task::Plan;
+use leasehold_store::call::{ApplyTasks, DeleteTask, RunFilter};
+use leasehold_store::view::{TaskRevision, TaskView};
+
+use crate::admit::{Admitted, Submit, built};
+use crate::error::{Denied, OperatorResult, ServiceError};
+use crate::hints::Topic;
+use crate::plane::ControlPlane;
+use crate::principal::Caller;
+
+/// How often a run is made anew from a task that changes meanwhile.
+const AGAIN: usize = 3;
+
+/// Tasks as a person wants them.
+#[derive(Debug, Clone)]
+pub struct Apply {
+    /// Whose namespace.
+    pub project: ProjectName,
+    /// The revision of each; each has its name.
+    pub tasks: BTreeMap<TaskName, Revision>,
+    /// Whether what is not named goes.
+    pub prune: bool,
+    /// Whether what goes takes its runs with it.
+    pub cascade: bool,
+    /// The digest of the plan that the person was shown: no other is carried out.
+    pub plan: Option<Digest>,
+}
+
+/// A run of a task, as it is asked for.
+#[derive(Debug, Clone)]
+pub struct RunTask {
+    /// Whose namespace.
+    pub project: ProjectName,
+    /// Which task.
+    pub name: TaskName,
+    /// What its parameters say this time.
+    pub parameters: BTreeMap<String, String>,
+    /// The caller's key: the same key with the same request gives the same run.
+    pub idempotency_key: Option<String>,
+}
+
+impl ControlPlane {
+    /// What applying these tasks would do, where everything they ask for can be done.
+    pub async fn plan_tasks(&self, apply: &Apply) -> OperatorResult<Plan> {
+        check(&apply.tasks).map_err(ServiceError::Refused)?;
+        let wanted = apply.tasks.iter().map(|(name, revision)| (name.clone(), revision.digest())).collect();
+        Ok(self.store().plan_tasks(&apply.project, wanted, apply.prune).await?)
+    }
+
+    /// Makes the tasks of a project what was said, all of it or nothing. Answers whether that changed anything.
+    pub async fn apply_tasks(&self, caller: &Caller, apply: Apply) -> OperatorResult<bool> {
+        check(&apply.tasks).map_err(ServiceError::Refused)?;
+        let Apply { project, tasks, prune, cascade, plan } = apply;
+        let count = tasks.len();
+        let call = ApplyTasks { actor: caller.actor.clone(), project: project.clone(), tasks, prune, cascade, plan };
+        let outcome = self.store().apply_tasks(call).await?;
+        let changed = outcome.is_applied();
+        outcome.into_result().map_err(|unmet| ServiceError::Refused(Denied::of(&unmet, &project)))?;
+        tracing::info!(%project, tasks = count, prune, actor = %caller.actor, origin = %caller.origin, changed, "tasks applied");
+        self.hints().dispatch();
+        Ok(changed)
+    }
+
+    /// Deletes a task; with `cascade`, what waits of it is cancelled and what runs is told to stop. Answers whether that
+    /// changed anything.
+    pub async fn delete_task(
+        &self,
+        caller: &Caller,
+        project: ProjectName,
+        name: TaskName,
+        cascade: bool,
+    ) -> OperatorResult<bool> {
+        let call = DeleteTask { actor: caller.actor.clone(), project: project.clone(), name: name.clone(), cascade };
+        let outcome = self.store().delete_task(call).await?;
+        let changed = outcome.is_applied();
+        outcome.into_result().map_err(|unmet| ServiceError::Refused(Denied::of(&unmet, &name)))?;
+        tracing::info!(%project, task = %name, cascade, actor = %caller.actor, origin = %caller.origin, changed, "task deleted");
+        if changed && cascade {
+            self.tell_of_runs(project, name).await;
+        }
+        Ok(changed)
+    }
+
+    /// Wakes who waits for runs of a task that ended or are to stop; a hint that is not given costs one scan.
+    async fn tell_of_runs(&self, project: ProjectName, name: TaskName) {
+        let filter = RunFilter { project: Some(project), task: Some(name), ..RunFilter::default() };
+        for found in self.store().runs(filter, limits::PAGE).await.unwrap_or_default() {
+            self.hints().changed(&Topic::Run(found.run.id));
+            if let Some(worker) = found.worker {
+                self.hints().changed(&Topic::Worker(worker));
+            }
+        }
+        self.hints().dispatch();
+    }
+
+    /// Submits a run of a task as it is now, with these parameters.
+    pub async fn run_task(&self, caller: &Caller, ask: RunTask) -> OperatorResult<Admitted> {
+        let RunTask { project, name, parameters, idempotency_key } = ask;
+        let mut tries = 0;
+        loop {
+            let view = self.task(&project, &name).await?;
+            let submit = Submit {
+                project: project.clone(),
+                task: Some(name.clone()),
+                revision: view.revision,
+                parameters: parameters.clone(),
+                idempotency_key: idempotency_key.clone(),
+            };
+            tries += 1;
+            match self.admit_of(caller, submit, Some(view.task.number)).await {
+                Err(ServiceError::Refused(Denied::TaskMoved(_))) if tries < AGAIN => {}
+                admitted => return admitted,
+            }
+        }
+    }
+
+    /// One task.
+    pub async fn task(&self, project: &ProjectName, name: &TaskName) -> OperatorResult<TaskView> {
+        self.store().task(project, name).await?.ok_or_else(|| ServiceError::Refused(Denied::not_found("task", name)))
+    }
+
+    /// A page of a project's tasks in the order of their names; at most [`limits::PAGE`] whatever `limit` says. The last
+    /// one's name is the next page's `after`.
+    pub async fn tasks(
+        &self,
+        project: &ProjectName,
+        after: Option<TaskName>,
+        limit: usize,
+    ) -> OperatorResult<Vec<TaskView>> {
+        Ok(self.store().tasks(project, after, limit.clamp(1, limits::PAGE)).await?)
+    }
+
+    /// A page of the revisions that a task had, the newest first. The last one's number is the next page's `before`.
+    pub async fn task_history(
+        &self,
+        project: &ProjectName,
+        name: &TaskName,
+        before: Option<RevisionNumber>,
+        limit: usize,
+    ) -> OperatorResult<Vec<TaskRevision>> {
+        let page = self.store().task_history(project, name, before, limit.clamp(1, limits::PAGE)).await?;
+        if page.is_empty() && before.is_none() {
+            return Err(ServiceError::Refused(Denied::not_found("task", name)));
+        }
+        Ok(page)
+    }
+
+    /// One of the revisions that a task had.
+    pub async fn task_revision(
+        &self,
+        project: &ProjectName,
+        name: &TaskName,
+        number: RevisionNumber,
+    ) -> OperatorResult<(TaskRevision, Revision)> {
+        let found = self.store().task_revision(project, name, number).await?;
+        found.ok_or_else(|| {
+            ServiceError::Refused(Denied::not_found("revision", &format_args!("{number} of task {name}")))
+        })
+    }
+}
+
+fn check(tasks: &BTreeMap<TaskName, Revision>) -> Result<(), Denied> {
+    if tasks.len() > limits::APPLY_TASKS {
+        return Err(Denied::Invalid {
+            field: "tasks".to_owned(),
+            got: format!("{} tasks", tasks.len()),
+            allowed: format!("at most {} at once", limits::APPLY_TASKS),
+        });
+    }
+    tasks.iter().try_for_each(|(name, revision)| {
+        built(revision).map_err(|denied| match denied {
+            Denied::Invalid { field, got, allowed } => {
+                Denied::Invalid { field: format!("tasks.{name}.{field}"), got, allowed }
+            }
+            other => other,
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::canonical::Value;
+    use leasehold_core::run::RunState;
+    use leasehold_core::task::{Step, Undeletable};
+
+    use super::*;
+    use crate::fixture::{World, caller, revision};
+
+    fn name() -> TaskName {
+        "report".parse().unwrap()
+    }
+
+    fn report(entries: impl IntoIterator<Item = (&'static str, Value)>) -> Apply {
+        let revision = revision([("name", Value::text("report"))].into_iter().chain(entries));
+        let tasks = [(name(), revision)].into();
+        Apply { project: ProjectName::default(), tasks, prune: false, cascade: false, plan: None }
+    }
+
+    fn day(description: &[(&str, &str)]) -> [(&'static str, Value); 1] {
+        let day = Value::map(description.iter().map(|(key, text)| (*key, Value::text(*text))));
+        [("params", Value::map([("DAY", day)]))]
+    }
+
+    fn run(parameters: &[(&str, &str)], key: Option<&str>) -> RunTask {
+        let parameters = parameters.iter().map(|(name, text)| ((*name).to_owned(), (*text).to_owned())).collect();
+        let idempotency_key = key.map(str::to_owned);
+        RunTask { project: ProjectName::default(), name: name(), parameters, idempotency_key }
+    }
+
+    #[tokio::test]
+    async fn a_task_is_applied_once_and_run_with_its_parameters() {
+        let world = World::new().await;
+        let apply = || report(day(&[("description", "which day")]));
+        assert_eq!(world.plane.plan_tasks(&apply()).await.unwrap().0[0].step, Step::Create);
+        assert!(
+            world.plane.apply_tasks(&caller(), apply()).await.unwrap(),
+            "a parameter without a value is no mistake here"
+        );
+        assert!(!world.plane.apply_tasks(&caller(), apply()).await.unwrap());
+        let refused = world.plane.run_task(&caller(), run(&[], None)).await.unwrap_err();
+        assert!(refused.to_string().contains("params.DAY"), "{refused}");
+        let refused = world.plane.run_task(&caller(), run(&[("DYA", "today")], None)).await.unwrap_err();
+        assert!(refused.to_string().contains("DYA"), "{refused}");
+        let first = world.plane.run_task(&caller(), run(&[("DAY", "today")], Some("key"))).await.unwrap();
+        assert_eq!(first.run.revision.params()["DAY"].default.as_deref(), Some("today"));
+        assert_eq!(first.run.run.task, Some(name()));
+        let again = world.plane.run_task(&caller(), run(&[("DAY", "today")], Some("key"))).await.unwrap();
+        assert_eq!((again.replayed, again.run.run.id), (true, first.run.run.id));
+        let gone = run(&[], None);
+        let gone = RunTask { name: "gone".parse().unwrap(), ..gone };
+        let refused = world.plane.run_task(&caller(), gone).await.unwrap_err();
+        assert!(refused.to_string().contains("there is no task `gone`"), "{refused}");
+    }
+
+    #[tokio::test]
+    async fn what_cannot_be_carried_out_is_refused_with_the_task_and_the_field() {
+        let world = World::new().await;
+        let before = world.store.dump();
+        let nightly = Value::map([("cron", Value::text("0 3 * * *"))]);
+        let apply = report([("trigger", Value::List(vec![nightly]))]);
+        for refused in [
+            world.plane.plan_tasks(&apply).await.map(|_| ()).unwrap_err(),
+            world.plane.apply_tasks(&caller(), apply).await.map(|_| ()).unwrap_err(),
+        ] {
+            assert!(refused.to_string().contains("tasks.report.trigger"), "{refused}");
+        }
+        assert_eq!(world.store.dump(), before);
+    }
+
+    #[tokio::test]
+    async fn a_deleted_task_takes_what_waits_with_it_if_that_was_said() {
+        let world = World::new().await;
+        world.plane.apply_tasks(&caller(), report([])).await.unwrap();
+        let waits = world.plane.run_task(&caller(), run(&[], None)).await.unwrap().run.run.id;
+        let who = caller();
+        let delete = |cascade| world.plane.delete_task(&who, ProjectName::default(), name(), cascade);
+        let why = Undeletable::InUse(1);
+        assert_eq!(delete(false).await, Err(ServiceError::Refused(Denied::Task { name: name(), why })));
+        assert_eq!((delete(true).await, delete(true).await), (Ok(true), Ok(false)));
+        assert_eq!(world.plane.run_view(waits).await.unwrap().run.state, RunState::Cancelled);
+        let refused = world.plane.run_task(&caller(), run(&[], None)).await.unwrap_err();
+        assert!(refused.to_string().contains("there is no task `report`"), "{refused}");
+        assert_eq!(world.plane.task_history(&ProjectName::default(), &name(), None, 9).await.unwrap().len(), 1);
+    }
+}

@@ -1,0 +1,77 @@
+//! `leasehold task`: one file per verb.
+
+mod apply;
+mod delete;
+mod diff;
+mod export;
+mod get;
+mod history;
+mod list;
+mod run;
+
+use clap::{Args, Subcommand};
+use leasehold_core::id::ProjectName;
+
+use crate::exit::Exit;
+
+const AFTER_HELP: &str = "\
+Examples:
+  leasehold task apply -f tasks/ --dry-run      what would change
+  leasehold task apply -f tasks/                make it so
+  leasehold task run nightly-report --param DAY=2027-01-31
+  leasehold task list
+  leasehold task export nightly-report > tasks/nightly-report.toml
+
+A task is a file: its name, what it runs, where and under which limits. A directory of them is
+what `apply` makes true; nothing is removed without --prune.";
+
+/// The verbs of tasks.
+#[derive(Debug, Subcommand)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) enum Task {
+    /// Make tasks what their files say: all of them, or none
+    Apply(apply::Apply),
+    /// Show how files differ from what is there
+    Diff(diff::Diff),
+    /// List tasks
+    List(list::List),
+    /// Show a task
+    Get(get::Get),
+    /// Print a task's file
+    Export(export::Export),
+    /// List the revisions that a task had, and who applied them
+    History(history::History),
+    /// Run a task as it is now
+    Run(run::Run),
+    /// Delete a task
+    Delete(delete::Delete),
+}
+
+impl Task {
+    pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
+        match self {
+            Self::Apply(apply) => apply.execute().await,
+            Self::Diff(diff) => diff.execute().await,
+            Self::List(list) => list.execute().await,
+            Self::Get(get) => get.execute().await,
+            Self::Export(export) => export.execute().await,
+            Self::History(history) => history.execute().await,
+            Self::Run(run) => Box::pin(run.execute()).await,
+            Self::Delete(delete) => delete.execute().await,
+        }
+    }
+}
+
+/// The namespace of a verb's tasks.
+#[derive(Debug, Clone, Default, Args)]
+pub(crate) struct InProject {
+    /// The project that the tasks belong to [default: default]
+    #[arg(long, env = "LEASEHOLD_PROJECT", value_name = "NAME")]
+    project: Option<ProjectName>,
+}
+
+impl InProject {
+    fn name(&self) -> String {
+        self.project.clone().unwrap_or_default().to_string()
+    }
+}

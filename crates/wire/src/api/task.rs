@@ -1,0 +1,273 @@
+//! Tasks: planned, applied, shown, run, deleted.
+
+use std::collections::BTreeMap;
+
+use leasehold_core::canonical::Value;
+use leasehold_core::crypto::Digest;
+use leasehold_core::id::{ProjectName, TaskName};
+use leasehold_core::limits::{APPLY_BODY, APPLY_TASKS, ARGUMENT_BYTES, PARAMETERS, REVISION_BODY};
+use leasehold_core::revision::Revision;
+use leasehold_core::shape::{Field, ShapeError, ShapeErrorKind};
+use leasehold_core::task::{Plan, Planned, Task};
+use serde::{Deserialize, Serialize};
+
+use super::request;
+use super::time::Time;
+use crate::document::Document;
+use crate::field;
+
+/// The tasks of a project as a person wants them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct ApplyTasks {
+    /// The revision of each, each under its own name.
+    pub tasks: BTreeMap<TaskName, Revision>,
+    /// Whether what is not named goes.
+    pub prune: bool,
+    /// Whether what goes takes its runs with it.
+    pub cascade: bool,
+    /// The plan that was shown: no other is carried out.
+    pub plan: Option<Digest>,
+}
+
+/// A digest in hex.
+const DIGEST_BYTES: usize = 64;
+
+const APPLY_KEYS: [&str; 4] = ["cascade", "plan", "prune", "tasks"];
+
+impl ApplyTasks {
+    /// Reads a body; answers every mistake.
+    pub fn parse(body: &[u8]) -> Result<Self, Vec<ShapeError>> {
+        request::read(body, APPLY_BODY, &APPLY_KEYS, |table, report| {
+            let prune = table.optional("prune").and_then(|f| f.boolean()).unwrap_or_default();
+            let cascade = table.optional("cascade").and_then(|f| f.boolean()).unwrap_or_default();
+            let plan = table.optional("plan").and_then(|f| f.parsed(DIGEST_BYTES));
+            let mut tasks = BTreeMap::new();
+            for field in table.required("tasks", "a list of tasks, each in the shape of a task file")?.list(APPLY_TASKS)
+            {
+                match Revision::from_value(field.value()) {
+                    Ok(revision) => add(&field, revision, &mut tasks),
+                    Err(errors) => request::at(field.path(), errors).for_each(|error| report.add(error)),
+                }
+            }
+            Some(Self { tasks, prune, cascade, plan })
+        })
+    }
+
+    /// The body.
+    pub fn to_body(&self) -> Vec<u8> {
+        let mut entries = vec![
+            ("cascade", Value::Bool(self.cascade)),
+            ("prune", Value::Bool(self.prune)),
+            ("tasks", Value::List(self.tasks.values().map(Revision::to_value).collect())),
+        ];
+        if let Some(plan) = self.plan {
+            entries.push(("plan", Value::text(plan.to_string())));
+        }
+        Value::map(entries).to_bytes()
+    }
+}
+
+fn add(field: &Field<'_>, revision: Revision, tasks: &mut BTreeMap<TaskName, Revision>) {
+    let Some(name) = revision.name().cloned() else {
+        field.refuse(ShapeErrorKind::Missing, "a task without a name", "`name`: what the task is called");
+        return;
+    };
+    if tasks.contains_key(&name) {
+        field.refuse(ShapeErrorKind::Value, format!("the task `{name}` twice"), "each task once");
+        return;
+    }
+    tasks.insert(name, revision);
+}
+
+/// One line of a plan.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanLine {
+    /// Which task.
+    #[serde(with = "field::text")]
+    pub name: TaskName,
+    /// `create`, `update`, `keep` or `remove`.
+    pub step: String,
+    /// The digest of its revision before; missing where it is not there.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub before: Option<String>,
+    /// The digest of its revision afterwards; missing where it goes.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub after: Option<String>,
+}
+
+impl PlanLine {
+    fn new(line: &Planned) -> Self {
+        let text = |digest: Option<Digest>| digest.map(|digest| digest.to_string());
+        let Planned { name, step, before, after } = line;
+        Self { name: name.clone(), step: step.to_string(), before: text(*before), after: text(*after) }
+    }
+}
+
+/// What applying would do.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct PlanAnswer {
+    /// What tells this plan from every other.
+    #[serde(with = "field::text")]
+    pub plan: Digest,
+    /// Its lines, in the order of names.
+    pub tasks: Vec<PlanLine>,
+}
+
+impl PlanAnswer {
+    /// The plan as it is shown.
+    pub fn new(plan: &Plan) -> Self {
+        Self { plan: plan.digest(), tasks: plan.0.iter().map(PlanLine::new).collect() }
+    }
+}
+
+/// The answer to what changes tasks.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TasksAnswer {
+    /// Whether it changed anything; otherwise it was so before.
+    pub changed: bool,
+}
+
+/// A task in a list.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskItem {
+    /// Whose namespace.
+    #[serde(with = "field::text")]
+    pub project: ProjectName,
+    /// Its name.
+    #[serde(with = "field::text")]
+    pub name: TaskName,
+    /// What it is for, in its author's words.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub description: Option<String>,
+    /// Which of its revisions it has.
+    pub number: u64,
+    /// The digest of that revision.
+    #[serde(with = "field::text")]
+    pub revision_digest: Digest,
+    /// When it came to be, or came back.
+    pub created_at: Time,
+    /// When its revision changed last.
+    pub changed_at: Time,
+}
+
+impl TaskItem {
+    /// A task with what it executes.
+    pub fn new(task: &Task, revision: &Revision) -> Self {
+        Self {
+            project: task.project.clone(),
+            name: task.name.clone(),
+            description: revision.description().map(str::to_owned),
+            number: task.number.get(),
+            revision_digest: task.revision,
+            created_at: task.created_at.into(),
+            changed_at: task.changed_at.into(),
+        }
+    }
+}
+
+/// One task.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskDetail {
+    /// What a list shows of it.
+    #[serde(flatten)]
+    pub item: TaskItem,
+    /// What its next run executes, with every default.
+    pub revision: Document,
+}
+
+impl TaskDetail {
+    /// A task with all that it executes.
+    pub fn new(task: &Task, revision: &Revision) -> Self {
+        Self { item: TaskItem::new(task, revision), revision: Document(revision.to_value()) }
+    }
+}
+
+/// One of the revisions that a task had.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRevisionItem {
+    /// Which.
+    pub number: u64,
+    /// Its digest.
+    #[serde(with = "field::text")]
+    pub revision_digest: Digest,
+    /// Since when.
+    pub applied_at: Time,
+    /// Who applied it.
+    pub applied_by: String,
+}
+
+/// One of the revisions that a task had, with all it says.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TaskRevisionDetail {
+    /// What a list shows of it.
+    #[serde(flatten)]
+    pub item: TaskRevisionItem,
+    /// All it says, with every default.
+    pub revision: Document,
+}
+
+impl TaskRevisionDetail {
+    /// One of a task's revisions with all that it says.
+    pub fn new(item: TaskRevisionItem, revision: &Revision) -> Self {
+        Self { item, revision: Document(revision.to_value()) }
+    }
+}
+
+/// A run of a task as it is asked for.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct RunTask {
+    /// What its parameters say this time.
+    pub params: BTreeMap<String, String>,
+}
+
+impl RunTask {
+    /// Reads a body; answers every mistake.
+    pub fn parse(body: &[u8]) -> Result<Self, Vec<ShapeError>> {
+        request::read(body, REVISION_BODY, &["params"], |table, _| {
+            let params = table.optional("params").map(|field| {
+                let text =
+                    |(name, f): (&str, Field<'_>)| Some((name.to_owned(), f.any_text(ARGUMENT_BYTES)?.to_owned()));
+                field.entries(PARAMETERS).into_iter().filter_map(text).collect()
+            });
+            Some(Self { params: params.unwrap_or_default() })
+        })
+    }
+
+    /// The body.
+    pub fn to_body(&self) -> Vec<u8> {
+        let params = Value::map(self.params.iter().map(|(name, text)| (name, Value::text(text))));
+        Value::map([("params", params)]).to_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tasks_come_back_as_they_were_written() {
+        let revision = |name: &str| {
+            let command = Value::map([("argv", Value::texts(["true"]))]);
+            Revision::from_value(&Value::map([("name", Value::text(name)), ("command", command)])).unwrap()
+        };
+        let tasks = ["a", "b"].map(|name| (name.parse().unwrap(), revision(name))).into();
+        let plan = Some(Plan::default().digest());
+        let apply = ApplyTasks { tasks, prune: true, cascade: true, plan };
+        assert_eq!(ApplyTasks::parse(&apply.to_body()), Ok(apply));
+        let run = RunTask { params: [("DAY".to_owned(), "today".to_owned())].into() };
+        assert_eq!(RunTask::parse(&run.to_body()), Ok(run));
+    }
+
+    #[test]
+    fn every_mistake_of_every_task_is_told_at_its_place() {
+        let body = br#"{"tasks":[{"command":{"argv":["true"]}},{"name":"a","comand":{}},
+            {"name":"b","command":{"argv":["true"]}},{"name":"b","command":{"argv":["false"]}}],"purge":true}"#;
+        let errors = ApplyTasks::parse(body).unwrap_err();
+        let told: Vec<String> = errors.iter().map(ToString::to_string).collect();
+        let has = |part: &str| assert!(told.iter().any(|error| error.contains(part)), "{part}: {told:#?}");
+        has("tasks[0]");
+        has("tasks[1].comand");
+        has("the task `b` twice");
+        has("purge");
+    }
+}
