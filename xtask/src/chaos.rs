@@ -4,10 +4,12 @@
 //! it is built, told which binaries to use, and started.
 
 use std::process::Command;
+use std::thread;
 
-use anyhow::Result;
+use anyhow::{Result, anyhow};
 
 use crate::checkout::{cargo, output_of, root, run as run_command, target_directory};
+use crate::ci::{END_TO_END, TEST};
 
 /// What CI asks for: about two minutes in all, and one seed, so that a change is judged by the same plan as the change
 /// before it: one under which leases are lost while jobs live, a worker is deleted and a machine destroyed. New seeds are
@@ -20,17 +22,32 @@ pub(crate) const CI_POSTGRES: [&str; 5] = ["--postgres", "--runs", "400", "--see
 
 /// Builds what is needed and makes a run with these arguments.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
+    run_command(prepared()?.args(arguments))
+}
+
+/// Both runs of CI, side by side: most of each is waiting for leases and restarts.
+pub(crate) fn run_both() -> Result<()> {
+    let (mut one, mut other) = (prepared()?, prepared()?);
+    let beside = thread::spawn(move || output_of(other.args(CI_POSTGRES)));
+    let first = run_command(one.args(CI));
+    let second = beside.join().map_err(|_| anyhow!("what waited for the run on PostgreSQL panicked"))?;
+    println!("\non PostgreSQL:\n{}", second?);
+    first
+}
+
+/// The program, built, with the binaries that it starts.
+fn prepared() -> Result<Command> {
     run_command(cargo().args(["build", "--release", "--locked", "--bins"]))?;
-    run_command(cargo().args(["build", "--locked", "--package", "leasehold-sim", "--bin", "leasehold-chaos"]))?;
+    // Cargo builds a package's programs before its tests: with the tests, it is the one that CI has built already.
+    run_command(cargo().args(TEST).args(["--test", END_TO_END, "--no-run"]))?;
     let describe = ["describe", "--always", "--dirty", "--abbrev=12"];
     let commit = output_of(Command::new("git").args(describe).current_dir(root()))?;
     let target = target_directory()?;
     let release = target.join("release");
-    run_command(
-        Command::new(target.join("debug/leasehold-chaos"))
-            .args(["--of", &format!("commit {}", commit.trim())])
-            .args(arguments)
-            .env("LEASEHOLD_BIN", release.join("leasehold"))
-            .env("LEASEHOLD_WORKER_BIN", release.join("leasehold-worker")),
-    )
+    let mut chaos = Command::new(target.join("debug/leasehold-chaos"));
+    chaos
+        .args(["--of", &format!("commit {}", commit.trim())])
+        .env("LEASEHOLD_BIN", release.join("leasehold"))
+        .env("LEASEHOLD_WORKER_BIN", release.join("leasehold-worker"));
+    Ok(chaos)
 }

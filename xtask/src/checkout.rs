@@ -26,6 +26,22 @@ pub(crate) fn cargo() -> Command {
     command
 }
 
+/// The same command where it takes only what others leave of the processors.
+pub(crate) fn yielding(command: &Command) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
+    for (name, value) in command.get_envs() {
+        match value {
+            Some(value) => nice.env(name, value),
+            None => nice.env_remove(name),
+        };
+    }
+    if let Some(directory) = command.get_current_dir() {
+        nice.current_dir(directory);
+    }
+    nice
+}
+
 /// Runs a command with our own streams and fails with its text when it fails.
 pub(crate) fn run(command: &mut Command) -> Result<()> {
     let status = command.status().with_context(|| format!("cannot start {}", text_of(command)))?;

@@ -2,7 +2,7 @@
 //!
 //! The order is by cost: what is cheap and fails often comes first. Profiles are chosen so that steps share what
 //! they compile: clippy and docs share the check artefacts, `test` and the end-to-end harness the dev profile, and
-//! only the two shipped binaries are built in release mode.
+//! only the two shipped binaries are built in release mode, beside tests that mostly wait.
 
 use std::fmt::{self, Write as _};
 use std::str::FromStr;
@@ -10,8 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
-use crate::checkout::{cargo, run as run_command, target_directory};
-use crate::{chaos, environment, kubernetes, licences, postgres18, previous_release, walls};
+use crate::checkout::{cargo, root, run as run_command};
+use crate::released::{Building, Released};
+use crate::{chaos, environment, kubernetes, licences, postgres18, walls};
 
 /// What `cargo xtask ci` was asked for.
 #[derive(Debug, Default)]
@@ -23,6 +24,13 @@ pub(crate) struct Options {
     /// Only print what the steps are.
     pub(crate) list: bool,
 }
+
+/// How every step begins to test: of the whole workspace, whatever it then selects. One package alone asks less of what it
+/// depends on, so that all of that would be compiled once more.
+pub(crate) const TEST: [&str; 3] = ["test", "--locked", "--workspace"];
+
+/// The test target of real processes.
+pub(crate) const END_TO_END: &str = "e2e";
 
 /// One check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +99,8 @@ impl Step {
         }
     }
 
-    fn check(self) -> Result<()> {
+    /// Checks; with `beside`, what later steps need is built while this one waits.
+    fn check(self, building: &mut Building, beside: bool) -> Result<()> {
         match self {
             Self::Environment => environment::prepare(),
             Self::Fmt => run_command(cargo().args(["fmt", "--all", "--check"])),
@@ -112,13 +121,17 @@ impl Step {
                     .args(["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"])
                     .env("RUSTDOCFLAGS", "-D warnings"),
             ),
-            Self::Test => run_tests(&["--workspace", "--exclude", "leasehold-sim"]),
-            Self::Postgres18 => postgres18::check(),
-            Self::E2e => end_to_end(),
-            Self::Chaos => {
-                chaos::run(&chaos::CI.map(str::to_owned))?;
-                chaos::run(&chaos::CI_POSTGRES.map(str::to_owned))
+            Self::Test => {
+                if beside {
+                    run_tests(&["--no-run"])?;
+                    building.begin();
+                }
+                run_tests(&[])?;
+                run_command(cargo().args(TEST).args(["--quiet", "--doc"]))
             }
+            Self::Postgres18 => postgres18::check(),
+            Self::E2e => end_to_end(&building.finish()?),
+            Self::Chaos => chaos::run_both(),
         }
     }
 }
@@ -140,34 +153,28 @@ impl FromStr for Step {
     }
 }
 
-fn run_tests(selection: &[&str]) -> Result<()> {
-    run_command(cargo().args(["test", "--locked", "--quiet"]).args(selection))
+/// Every test target but the end-to-end ones.
+fn run_tests(how: &[&str]) -> Result<()> {
+    let metadata = cargo_metadata::MetadataCommand::new().current_dir(root()).no_deps().exec()?;
+    let targets = metadata.packages.iter().flat_map(|package| &package.targets);
+    let tests = targets.filter(|target| target.is_test() && target.name != END_TO_END);
+    let tests = tests.flat_map(|target| ["--test", &target.name]);
+    run_command(cargo().args(TEST).args(["--quiet", "--lib", "--bins"]).args(tests).args(how))
 }
 
 /// The harness knows the product only from outside, so it builds in seconds; the processes it starts are the released
 /// ones.
-fn end_to_end() -> Result<()> {
-    run_command(cargo().args(["build", "--release", "--locked", "--bins"]))?;
-    let release = target_directory()?.join("release");
-    let previous = previous_release::build()?;
+fn end_to_end(released: &Released) -> Result<()> {
     // Their time is waiting, for leases, drains and restarts; more than this and the time bounds they assert get tight.
     let threads = 3 * std::thread::available_parallelism()?.get();
     run_command(
         cargo()
-            .args([
-                "test",
-                "--locked",
-                "--no-fail-fast",
-                "--package",
-                "leasehold-sim",
-                "--",
-                "--test-threads",
-                &threads.to_string(),
-            ])
-            .env("LEASEHOLD_BIN", release.join("leasehold"))
-            .env("LEASEHOLD_WORKER_BIN", release.join("leasehold-worker"))
-            .env("LEASEHOLD_PREVIOUS_BIN", previous.leasehold)
-            .env("LEASEHOLD_PREVIOUS_WORKER_BIN", previous.worker),
+            .args(TEST)
+            .args(["--no-fail-fast", "--test", END_TO_END, "--", "--test-threads", &threads.to_string()])
+            .env("LEASEHOLD_BIN", &released.leasehold)
+            .env("LEASEHOLD_WORKER_BIN", &released.worker)
+            .env("LEASEHOLD_PREVIOUS_BIN", &released.previous.leasehold)
+            .env("LEASEHOLD_PREVIOUS_WORKER_BIN", &released.previous.worker),
     )
 }
 
@@ -187,9 +194,11 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let steps = if options.only.is_empty() { Step::ALL.to_vec() } else { options.only.clone() };
     let mut finished = Vec::new();
+    let mut building = Building::default();
+    let beside = steps.contains(&Step::E2e);
     for step in steps {
         eprintln!("\n=== {step}: {}", step.describes());
-        let (took, outcome) = timed(|| step.check());
+        let (took, outcome) = timed(|| step.check(&mut building, beside));
         let failure = outcome.err().map(|error| format!("{error:#}"));
         match &failure {
             None => eprintln!("--- {step}: ok in {}", seconds(took)),

@@ -13,6 +13,7 @@ mod kubernetes;
 mod licences;
 mod postgres18;
 mod previous_release;
+mod released;
 mod source;
 mod spdx;
 mod walls;

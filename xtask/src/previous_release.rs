@@ -9,7 +9,7 @@ use std::process::Command;
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::checkout::{cargo, output_of, root, run, target_directory};
+use crate::checkout::{cargo, output_of, root, run, target_directory, yielding};
 
 const RELEASES: &str = "docs/releases.md";
 
@@ -29,6 +29,15 @@ pub(crate) struct Binaries {
 
 /// Builds them, or finds them built.
 pub(crate) fn build() -> Result<Binaries> {
+    build_with(run)
+}
+
+/// Builds them beside something else, which goes first.
+pub(crate) fn build_beside() -> Result<()> {
+    build_with(|build| run(yielding(build).arg("--quiet"))).map(drop)
+}
+
+fn build_with(run: impl FnOnce(&mut Command) -> Result<()>) -> Result<Binaries> {
     let table = fs::read_to_string(root().join(RELEASES))?;
     let release = latest(&table).with_context(|| format!("{RELEASES} names no release"))?;
     let commit = resolved(&release)?;
