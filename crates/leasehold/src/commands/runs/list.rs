@@ -1,7 +1,7 @@
 //! `leasehold runs list` and `leasehold ps`.
 
 use clap::Args;
-use leasehold_core::id::ProjectName;
+use leasehold_core::id::{ProjectName, TaskName};
 use leasehold_core::limits;
 use leasehold_core::run::RunState;
 use leasehold_core::time::{Clock as _, Millis};
@@ -20,6 +20,7 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold runs list                              the newest 20
   leasehold runs list --state failed --since 1h
+  leasehold runs list --task nightly-report
   leasehold ps --state running -o name             only ids
   leasehold runs list --limit 500 -o jsonl | jq -r .worker";
 
@@ -32,6 +33,10 @@ const STATE_HELP: &str = "Only runs in this state: pending, dispatching, running
 pub(crate) struct List {
     #[arg(long, value_name = "STATE", help = STATE_HELP)]
     state: Vec<RunState>,
+
+    /// Only runs of this task
+    #[arg(long, value_name = "TASK")]
+    task: Option<TaskName>,
 
     /// Only runs submitted within this time, such as 90s, 1h or 2d
     #[arg(long, value_name = "DURATION")]
@@ -99,6 +104,9 @@ impl List {
         };
         for state in &self.state {
             add("state", state.as_str());
+        }
+        if let Some(task) = &self.task {
+            add("task", task.as_str());
         }
         if let Some(since) = self.since {
             add("since", &Time(SystemClock.utc().minus(since)).to_string());
