@@ -3,7 +3,7 @@
 //! All bytes are framed (see [`leasehold_core::frame`]); pieces may end inside a frame. A follower sees what the store has:
 //! hints make it prompt, a scan makes it certain. (Control design, *Logs, artifacts, secrets*.)
 
-use leasehold_core::attempt::{Attempt, AttemptState};
+use leasehold_core::attempt::Attempt;
 use leasehold_core::id::{AttemptId, RunId};
 use leasehold_core::lease::LeaseFence;
 use leasehold_core::limits;
@@ -143,11 +143,10 @@ impl LogFollower {
             Some(pinned) if page.received >= pinned => Ok(true),
             // Nobody takes in what is still at the worker, for as long as the disk is low.
             Some(_) if !self.plane.room().takes_logs() => Ok(true),
-            // Lost: whatever of the log is still out there may never come.
-            _ if attempt.state == AttemptState::Lost => Ok(true),
             // Its worker is live and does not bring it: what it had may be gone.
             Some(_) if self.is_out_of_patience() => Ok(true),
             Some(_) => Ok(!self.plane.may_ship(attempt).await?),
+            // Lost without a receipt, or never started: nobody knows of more.
             None => Ok(true),
         }
     }

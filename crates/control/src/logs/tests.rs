@@ -5,7 +5,8 @@ use std::task::Poll;
 
 use futures_util::poll;
 use leasehold_core::limits;
-use leasehold_core::time::Millis;
+use leasehold_core::run::RunState;
+use leasehold_core::time::{Clock as _, Millis};
 
 use super::LogPiece;
 use crate::error::{Denied, ServiceError};
@@ -109,6 +110,27 @@ async fn a_follower_ends_with_a_lost_attempt_and_with_one_that_never_started() {
     world.plane.cancel(&caller(), run, None).await.unwrap();
     let Poll::Ready(end) = poll!(next.as_mut()) else { panic!("the cancel did not wake the follower") };
     assert_eq!(end.unwrap(), None);
+}
+
+#[tokio::test(start_paused = true)]
+async fn a_follower_waits_for_the_rest_of_a_lost_attempt_whose_receipt_came_late() {
+    let world = World::new().await;
+    let agent = world.agent("nas", 1).await;
+    let taken = started(&world, &agent).await;
+    // It is in contact, and says nothing of the lease.
+    let end = world.clock.boot().plus(taken.offer.lease).plus(limits::LOST_GRACE);
+    while world.clock.boot() < end {
+        live_for(&world, &agent, limits::SESSION_LEASE).await;
+    }
+    world.plane.recovery_round().await.unwrap();
+    assert_eq!(world.plane.run_view(taken.offer.run).await.unwrap().run.state, RunState::Lost);
+    agent.exited(&taken, 0, b"done").await;
+    let mut follower = world.plane.follow_log(taken.offer.run, taken.offer.attempt, 0).await.unwrap();
+    let mut next = Box::pin(follower.next());
+    assert!(poll!(next.as_mut()).is_pending(), "the receipt says how much there is, and its worker is live");
+    agent.log(&taken, 0, b"done").await;
+    assert_eq!(next.await.unwrap(), Some(LogPiece { offset: 0, bytes: b"done".to_vec() }));
+    assert_eq!(follower.next().await.unwrap(), None);
 }
 
 #[tokio::test(start_paused = true)]
