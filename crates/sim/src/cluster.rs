@@ -493,7 +493,7 @@ impl Cluster {
     #[track_caller]
     pub fn log(&self, run: &str) -> String {
         let shipped = eventually(&format!("the whole log of {run}"), || {
-            let found = self.json(&["runs", "get", run]);
+            let found = self.look_at(run)?;
             let last = found["attempts"].as_array().and_then(|attempts| attempts.last()).cloned().unwrap_or_default();
             let whole = ["complete", "incomplete"].iter().any(|state| last["log"]["state"] == *state);
             if whole { Ok(()) } else { Err(last["log"].to_string()) }
@@ -580,10 +580,33 @@ impl Cluster {
         self.ask(&[&["run", "--detach", "-q"], arguments].concat())
     }
 
+    /// Submits a run as the API takes it; its id.
+    ///
+    /// # Panics
+    ///
+    /// When it is refused.
+    #[track_caller]
+    pub fn submit_over_the_socket(&self, body: &Value) -> String {
+        let answer = request::post_over(&self.admin_socket(), "/api/v1/runs", body).expect("the control plane answers");
+        assert_eq!(answer.status, 201, "{answer:?}");
+        let run: Value = serde_json::from_str(&answer.body).unwrap_or_default();
+        run["id"].as_str().map_or_else(|| panic!("no id in {answer:?}"), str::to_owned)
+    }
+
+    /// A run as the API tells it. For looks that are taken again and again: a process for each is most of what a test costs.
+    pub fn look_at(&self, run: &str) -> Result<Value, String> {
+        let answer = request::get_over(&self.admin_socket(), &format!("/api/v1/runs/{run}"));
+        let answer = answer.map_err(|error| format!("{error:#}"))?;
+        if answer.status != 200 {
+            return Err(format!("{answer:?}"));
+        }
+        serde_json::from_str(&answer.body).map_err(|error| format!("{error} in {answer:?}"))
+    }
+
     /// Waits until a run has the state that is asked for.
     pub fn wait_for_state(&self, run: &str, state: &str) -> Result<Value> {
         eventually(&format!("run {run} to be {state}"), || {
-            let found = self.json(&["runs", "get", run]);
+            let found = self.look_at(run)?;
             if found["state"] == state { Ok(found) } else { Err(found.to_string()) }
         })
     }

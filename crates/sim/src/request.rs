@@ -40,8 +40,21 @@ pub fn get_over(socket: &Path, path: &str) -> Result<Answer> {
     get_on(stream, path, "Host: localhost\r\n")
 }
 
+/// `POST` of a JSON body over the admin socket.
+pub fn post_over(socket: &Path, path: &str, body: &Value) -> Result<Answer> {
+    let mut stream = UnixStream::connect(socket).with_context(|| format!("nothing listens on {}", socket.display()))?;
+    let body = body.to_string();
+    let headers = format!("Host: localhost\r\nContent-Type: application/json\r\nContent-Length: {}\r\n", body.len());
+    write!(stream, "POST {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n{body}")?;
+    answer_of(stream)
+}
+
 fn get_on(mut stream: impl Read + Write, path: &str, headers: &str) -> Result<Answer> {
     write!(stream, "GET {path} HTTP/1.1\r\n{headers}Connection: close\r\n\r\n")?;
+    answer_of(stream)
+}
+
+fn answer_of(mut stream: impl Read) -> Result<Answer> {
     let mut bytes = Vec::new();
     stream.read_to_end(&mut bytes)?;
     let text = String::from_utf8_lossy(&bytes).into_owned();

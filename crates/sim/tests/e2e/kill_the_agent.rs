@@ -41,8 +41,8 @@ fn one_round(cluster: &mut Cluster, worker: usize, seed: &mut Seed) -> Result<()
     cluster.start_agent(worker)?;
 
     for run in &runs {
-        let watched = cluster.cli(&["runs", "watch", run, "--exit-status"]);
-        watched.with_context(|| format!("the agent said:\n{}", cluster.written()))?.expect_code(0);
+        let ended = cluster.wait_for_state(run, "succeeded");
+        ended.with_context(|| format!("the agent said:\n{}", cluster.written()))?;
     }
     marks.check_one_whole_life_of_each(&runs)
 }

@@ -18,7 +18,7 @@ pub(super) fn bytes_of(cluster: &Cluster, arguments: &[&str]) -> Result<Vec<u8>>
 /// Waits until the log of a run's first attempt has this state; answers what is told of it.
 pub(super) fn log_becomes(cluster: &Cluster, run: &str, state: &str) -> Result<Value> {
     eventually(&format!("the log of {run} to be {state}"), || {
-        let log = cluster.json(&["runs", "get", run])["attempts"][0]["log"].clone();
+        let log = cluster.look_at(run)?["attempts"][0]["log"].clone();
         if log["state"] == state { Ok(log) } else { Err(log.to_string()) }
     })
 }

@@ -102,7 +102,7 @@ fn twenty_runs_end_while_the_control_planes_disk_is_full() -> Result<()> {
     std::fs::write(&gate, "")?;
     for run in &runs {
         let ended = within(Duration::from_secs(20), "an end on a full disk", || {
-            let run = cluster.json(&["runs", "get", run]);
+            let run = cluster.look_at(run)?;
             if run["state"] == "failed" { Ok(run) } else { Err(run["state"].to_string()) }
         })?;
         assert_eq!(ended["outcome"]["exit_code"], 3, "{ended}");

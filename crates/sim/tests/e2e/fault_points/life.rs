@@ -8,7 +8,7 @@ use leasehold_sim::cluster::{Cluster, Worker};
 use leasehold_sim::eventually::eventually;
 use leasehold_sim::request;
 use rustix::process::Signal;
-use serde_json::Value;
+use serde_json::{Value, json};
 
 use super::scenario::{Recipe, Scenario};
 use super::verdict::{is_over, judge};
@@ -102,14 +102,14 @@ impl<'a> Life<'a> {
             }
             Recipe::Undecided => {
                 self.worker.start(&[("LEASEHOLD_FAULT", "launcher.spawn.before:kill")])?;
-                self.submit(1, "", "")?;
+                self.submit(1, None, "");
                 eventually("the agent to die before its launch", || {
                     if self.worker.runs() { Err(String::new()) } else { Ok(()) }
                 })?;
             }
             Recipe::Resumed => {
                 self.worker.start(&[])?;
-                self.submit(1, "", &format!("until [ -e {} ]; do sleep 0.05; done", self.gate().display()))?;
+                self.submit(1, None, &format!("until [ -e {} ]; do sleep 0.05; done", self.gate().display()));
                 eventually("the job to run", || {
                     let said = self.get(&self.runs[0]).map_err(|error| format!("{error:#}"))?;
                     if said["state"] == "running" { Ok(()) } else { Err(said.to_string()) }
@@ -132,10 +132,11 @@ impl<'a> Life<'a> {
         ];
         self.worker.start(&faults)?;
         match self.scenario.recipe {
-            Recipe::Undecided | Recipe::Resumed => Ok(()),
-            Recipe::GivenBack => self.submit(1, "run_as = \"nobody-of-this-machine\"\n", ""),
-            _ => self.submit(if self.scenario.pass > 1 { 1 } else { RUNS }, "", "sleep 0.2"),
+            Recipe::Undecided | Recipe::Resumed => {}
+            Recipe::GivenBack => self.submit(1, Some("nobody-of-this-machine"), ""),
+            _ => self.submit(if self.scenario.pass > 1 { 1 } else { RUNS }, None, "sleep 0.2"),
         }
+        Ok(())
     }
 
     /// Where there is one, the job ends.
@@ -144,24 +145,22 @@ impl<'a> Life<'a> {
     }
 
     /// Submits jobs that write when they start and when they end, and do `between` in between.
-    fn submit(&mut self, runs: usize, command: &str, between: &str) -> Result<()> {
+    fn submit(&mut self, runs: usize, run_as: Option<&str>, between: &str) {
         let line =
             |what: &str| format!("echo {what} $LEASEHOLD_RUN_ID $LEASEHOLD_ATTEMPT $$ >>{}", self.marks().display());
-        let spec = format!(
-            "[command]\ninterpreter = [\"sh\"]\nscript = '''\n{}\necho said\necho aside >&2\n{between}\n{}\n'''\n{command}\
-             [placement.require]\nworker_ids = [\"{}\"]\n[retry]\nbackoff = {{ initial = \"100ms\", max = \"200ms\" }}\n",
-            line("start"),
-            line("end"),
-            self.worker.name
-        );
-        let file = self.folder.join("spec.toml");
-        std::fs::write(&file, spec)?;
-        for _ in 0..runs {
-            let ended = self.cluster.cli(&["run", "--detach", "-q", "--spec", &file.display().to_string()])?;
-            ensure!(ended.code() == Some(0), "{ended}");
-            self.runs.push(ended.answer().to_owned());
+        let script = format!("{}\necho said\necho aside >&2\n{between}\n{}\n", line("start"), line("end"));
+        let mut command = json!({ "interpreter": ["sh"], "script": script });
+        if let Some(user) = run_as {
+            command["run_as"] = json!(user);
         }
-        Ok(())
+        let revision = json!({
+            "command": command,
+            "placement": { "require": { "worker_ids": [self.worker.name] } },
+            "retry": { "backoff": { "initial": "100ms", "max": "200ms" } },
+        });
+        for _ in 0..runs {
+            self.runs.push(self.cluster.submit_over_the_socket(&json!({ "revision": revision })));
+        }
     }
 
     fn get(&self, run: &str) -> Result<Value> {
@@ -253,7 +252,7 @@ impl<'a> Life<'a> {
         if self.scenario.kills_agent() {
             eventually("the agent to die", || if self.worker.runs() { Err(String::new()) } else { Ok(()) })?;
         }
-        self.submit(1, "", "")?;
+        self.submit(1, None, "");
         self.wait_until_settled()
     }
 }
