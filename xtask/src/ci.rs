@@ -5,6 +5,7 @@
 //! only the two shipped binaries are built in release mode, beside tests that mostly wait.
 
 use std::fmt::{self, Write as _};
+use std::process::Command;
 use std::str::FromStr;
 use std::time::{Duration, Instant};
 
@@ -159,14 +160,21 @@ fn run_tests(how: &[&str]) -> Result<()> {
     let targets = metadata.packages.iter().flat_map(|package| &package.targets);
     let tests = targets.filter(|target| target.is_test() && target.name != END_TO_END);
     let tests = tests.flat_map(|target| ["--test", &target.name]);
-    run_command(cargo().args(TEST).args(["--quiet", "--lib", "--bins"]).args(tests).args(how))
+    let mut command = cargo();
+    run_command(waiting(command.args(TEST).args(["--quiet", "--lib", "--bins"]).args(tests).args(how)))
+}
+
+/// More at once than there are processors: most of the time of these tests is waiting for a database or a process.
+pub(crate) fn waiting(tests: &mut Command) -> &mut Command {
+    let threads = std::thread::available_parallelism().map_or(4, |processors| 2 * processors.get());
+    tests.env("RUST_TEST_THREADS", threads.to_string())
 }
 
 /// The harness knows the product only from outside, so it builds in seconds; the processes it starts are the released
 /// ones.
 fn end_to_end(released: &Released) -> Result<()> {
     // Their time is waiting, for leases, drains and restarts; more than this and the time bounds they assert get tight.
-    let threads = 3 * std::thread::available_parallelism()?.get();
+    let threads = 4 * std::thread::available_parallelism()?.get();
     run_command(
         cargo()
             .args(TEST)

