@@ -34,6 +34,7 @@ Usage:
   cargo xtask bench              speed and memory, next to this machine's own limits; a quarter of an hour
   cargo xtask bench product      only the whole product on one machine (--runs N, --starts N)
   cargo xtask bench postgres     only the store on PostgreSQL (--ended N runs before, --seconds N)
+  cargo xtask bench waiting      only idle workers that wait, on both databases; four minutes (--workers N, --idle SECONDS)
   cargo xtask bench-store        calls per second at the port of the embedded store
   cargo xtask fuzz               minutes of garbage at both listeners
   cargo xtask schedules          ten years of fire times in every time zone, against a brute-force oracle
@@ -158,6 +159,8 @@ fn parse_bench(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> 
             Long("starts") => options.starts = arguments.value()?.parse()?,
             Long("ended") => options.ended = arguments.value()?.parse()?,
             Long("seconds") => options.seconds = arguments.value()?.parse()?,
+            Long("workers") => options.workers = arguments.value()?.parse()?,
+            Long("idle") => options.idle = arguments.value()?.parse()?,
             Value(part) => options.only.push(part.string()?.parse::<bench::Part>()?),
             Long("help") | Short('h') => return Ok(Command::Help),
             other => return Err(other.unexpected()),
@@ -199,6 +202,8 @@ mod tests {
     fn parts_of_the_bench_can_be_named() {
         let Ok(Command::Bench(options)) = parsed(&["bench", "postgres", "--ended", "7"]) else { panic!("no bench") };
         assert_eq!((options.only, options.ended), (vec![bench::Part::Postgres], 7));
+        let Ok(Command::Bench(options)) = parsed(&["bench", "waiting", "--workers", "9"]) else { panic!("no bench") };
+        assert_eq!((options.only, options.workers), (vec![bench::Part::Waiting], 9));
         assert!(parsed(&["bench", "oracle"]).is_err());
     }
 

@@ -27,4 +27,5 @@ pub mod seed;
 pub mod service_manager;
 pub mod small_disk;
 pub mod story;
+pub mod waiting;
 pub mod wall_clock;

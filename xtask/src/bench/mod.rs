@@ -8,6 +8,7 @@ mod memory;
 mod postgres;
 mod product;
 mod stamp;
+mod waiting;
 
 use std::time::Duration;
 
@@ -22,10 +23,12 @@ pub(crate) enum Part {
     Product,
     /// The store on PostgreSQL.
     Postgres,
+    /// Idle workers that wait.
+    Waiting,
 }
 
 impl Part {
-    const ALL: [Self; 2] = [Self::Product, Self::Postgres];
+    const ALL: [Self; 3] = [Self::Product, Self::Postgres, Self::Waiting];
 }
 
 impl std::str::FromStr for Part {
@@ -35,7 +38,8 @@ impl std::str::FromStr for Part {
         match name {
             "product" => Ok(Self::Product),
             "postgres" => Ok(Self::Postgres),
-            other => Err(format!("there is nothing called {other} to measure: product or postgres")),
+            "waiting" => Ok(Self::Waiting),
+            other => Err(format!("there is nothing called {other} to measure: product, postgres or waiting")),
         }
     }
 }
@@ -52,11 +56,15 @@ pub(crate) struct Options {
     pub(crate) ended: u64,
     /// Seconds of each state of the aged part.
     pub(crate) seconds: u64,
+    /// Waiting workers at most.
+    pub(crate) workers: usize,
+    /// Seconds for which idle workers are left alone.
+    pub(crate) idle: u64,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { only: Vec::new(), runs: 400, starts: 50, ended: 1_000_000, seconds: 60 }
+        Self { only: Vec::new(), runs: 400, starts: 50, ended: 1_000_000, seconds: 60, workers: 1000, idle: 60 }
     }
 }
 
@@ -66,9 +74,18 @@ pub(crate) fn run(options: &Options) -> Result<()> {
         match part {
             Part::Product => of_product(options)?,
             Part::Postgres => postgres::run(options)?,
+            Part::Waiting => waiting::run(options)?,
         }
     }
     Ok(())
+}
+
+/// What the figures depend on, as it is now.
+fn machine_now() -> String {
+    let cores = std::thread::available_parallelism().map_or(0, usize::from);
+    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
+    let load = load.split(' ').next().unwrap_or("?").to_owned();
+    format!("{cores} processors, load average {load}.")
 }
 
 /// Machine and product, in one table.

@@ -9,28 +9,20 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, bail};
 
-use super::Options;
+use super::{Options, machine_now};
 use crate::checkout;
 
 /// Measures and prints tables, as Markdown.
 pub(crate) fn run(options: &Options) -> Result<()> {
-    println!("{}\n", machine());
+    println!("{}\n", machine_now());
     let mut store = checkout::cargo();
     store.args(["test", "--release", "--locked", "--package", "leasehold-sql", "--lib", "postgres::tests::throughput"]);
     store.args(["--", "--ignored", "--nocapture", "--test-threads=1"]);
     store.env("LEASEHOLD_BENCH_ENDED", options.ended.to_string());
     store.env("LEASEHOLD_BENCH_SECONDS", options.seconds.to_string());
     keep_tables(&mut store)?;
-    println!("{}", machine());
+    println!("{}", machine_now());
     Ok(())
-}
-
-/// What the figures depend on, as it is now.
-fn machine() -> String {
-    let cores = std::thread::available_parallelism().map_or(0, usize::from);
-    let load = std::fs::read_to_string("/proc/loadavg").unwrap_or_default();
-    let load = load.split(' ').next().unwrap_or("?").to_owned();
-    format!("{cores} processors, load average {load}.")
 }
 
 /// Runs a program and prints what it measured as it comes; without a single table it has measured nothing.

@@ -40,6 +40,16 @@ impl Laps {
         self.whole += later.whole;
     }
 
+    /// How many there were.
+    pub fn count(&self) -> usize {
+        self.each.len()
+    }
+
+    /// The longest, in milliseconds; 0 where there is none.
+    pub fn max(&self) -> f64 {
+        self.each.iter().max().map_or(0.0, |took| took.as_secs_f64() * 1e3)
+    }
+
     /// Calls in a second, by all callers together.
     #[expect(clippy::cast_precision_loss, reason = "a count of calls")]
     pub fn per_second(&self) -> f64 {

@@ -4,6 +4,7 @@
 //! unprivileged user, speaks to loopback alone, and ends with the process that started it, however that ends (see
 //! [`watchdog`]). Never in a released binary: the feature `test-server` is for tests.
 
+mod counters;
 mod database;
 mod measure;
 mod programs;
@@ -19,6 +20,7 @@ use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Mutex, OnceLock};
 
+pub use counters::Counters;
 pub use database::TestDatabase;
 pub use measure::{Laps, PlainRows};
 use programs::Programs;
