@@ -17,7 +17,7 @@ mod listener;
 mod rates;
 mod server;
 
-pub use api::{Needs, RouteInfo, routes};
+pub use api::{Needs, RouteInfo, openapi, routes};
 pub use bind::BindError;
 pub use config::{API_PORT, Bound, INGRESS_PORT, ServerConfig};
 pub use listener::admin_socket_path;

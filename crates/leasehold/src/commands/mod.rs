@@ -7,6 +7,7 @@ mod connected;
 mod doctor;
 mod following;
 mod migrate_store;
+mod openapi;
 mod project;
 mod run;
 mod runs;
@@ -80,6 +81,8 @@ enum Command {
     Doctor(doctor::Doctor),
     /// Move the store of a control plane from SQLite to PostgreSQL
     MigrateStore(migrate_store::MigrateStore),
+    #[command(name = "openapi", about = "Print the description of the operator API (OpenAPI 3.1)")]
+    OpenApi(openapi::OpenApi),
     /// Print a completion script for a shell
     Completion(completion::Completion),
     /// Print the version of this program and of the control plane it reaches
@@ -126,9 +129,18 @@ async fn execute(command: Command) -> anyhow::Result<Exit> {
         Command::Audit(audit) => audit.execute().await,
         Command::Doctor(doctor) => doctor.execute().await,
         Command::MigrateStore(migrate) => Box::pin(migrate.execute()).await,
+        Command::OpenApi(openapi) => openapi.execute(),
         Command::Completion(completion) => completion.execute(),
         Command::Version(version) => version.execute().await,
     }
+}
+
+/// Prints a document for programs.
+fn print_json(document: &serde_json::Value) -> anyhow::Result<Exit> {
+    let mut text = serde_json::to_vec_pretty(document)?;
+    text.push(b'\n');
+    std::io::Write::write_all(&mut std::io::stdout().lock(), &text)?;
+    Ok(Exit::Done)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use leasehold_core::actor::Origin;
 use leasehold_core::crypto::ApiToken;
 
 use super::Api;
+use super::describe::{Contract, Schemas, Takes};
 use super::problem::ApiError;
 use super::registry::Needs;
 use crate::listener::Peer;
@@ -92,4 +93,8 @@ impl FromRequestParts<Api> for By {
         let caller = parts.extensions.get::<Caller>().cloned();
         caller.map(Self).ok_or_else(|| ApiError::unauthenticated("this route has no caller"))
     }
+}
+
+impl Takes for By {
+    fn takes(_: &mut Contract, _: &mut Schemas) {}
 }

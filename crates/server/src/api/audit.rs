@@ -7,10 +7,16 @@ use leasehold_wire::api::page::Page;
 
 use super::Api;
 use super::answer::{Answered, Json};
-use super::query::Query;
+use super::query::{AFTER, Known, LIMIT, Param, Query};
 
-pub(super) async fn audit(State(api): State<Api>, query: Query) -> Answered<Page<AuditEntry>> {
-    let query = query.only(&["after", "limit", "newest"])?;
+/// What the audit is asked by.
+pub(super) struct Listed;
+
+impl Known for Listed {
+    const PARAMS: &'static [Param] = &[AFTER, LIMIT, Param::switch("newest", "Whether the newest comes first.")];
+}
+
+pub(super) async fn audit(State(api): State<Api>, query: Query<Listed>) -> Answered<Page<AuditEntry>> {
     let limit = query.limit()?;
     let last = query.one("after")?;
     let page =
@@ -29,5 +35,5 @@ pub(super) async fn audit(State(api): State<Api>, query: Query) -> Answered<Page
             facts: row.facts,
         })
         .collect();
-    Ok(Json::ok(Page { items, next }))
+    Ok(Json(Page { items, next }))
 }

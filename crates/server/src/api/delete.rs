@@ -1,7 +1,6 @@
 //! `DELETE /api/v1/workers/{worker}`: its identity ends.
 
 use axum::extract::State;
-use leasehold_core::limits;
 use leasehold_wire::api::delete::{DeleteAnswer, DeleteWorker};
 
 use super::Api;
@@ -13,9 +12,8 @@ pub(super) async fn delete(
     State(api): State<Api>,
     By(caller): By,
     AtWorker(worker): AtWorker,
-    JsonBody(body): JsonBody<{ limits::JSON_BODY }>,
+    JsonBody(DeleteWorker { destroyed, why }): JsonBody<DeleteWorker>,
 ) -> Answered<DeleteAnswer> {
-    let DeleteWorker { destroyed, why } = DeleteWorker::parse(&body)?;
     let deleted = api.control.delete_worker(&caller, worker, destroyed, why).await?;
-    Ok(Json::ok(DeleteAnswer { changed: deleted.changed, runs: u32::try_from(deleted.runs).unwrap_or(u32::MAX) }))
+    Ok(Json(DeleteAnswer { changed: deleted.changed, runs: u32::try_from(deleted.runs).unwrap_or(u32::MAX) }))
 }

@@ -2,7 +2,6 @@
 
 use axum::extract::State;
 use leasehold_control::worker::Drained;
-use leasehold_core::limits;
 use leasehold_wire::api::drain::{DrainAnswer, DrainWorker};
 
 use super::Api;
@@ -15,9 +14,8 @@ pub(super) async fn drain(
     State(api): State<Api>,
     By(caller): By,
     AtWorker(worker): AtWorker,
-    JsonBody(body): JsonBody<{ limits::JSON_BODY }>,
+    JsonBody(DrainWorker { why }): JsonBody<DrainWorker>,
 ) -> Answered<DrainAnswer> {
-    let DrainWorker { why } = DrainWorker::parse(&body)?;
     Ok(answer(&api.control.drain_worker(&caller, worker, why).await?))
 }
 
@@ -25,12 +23,11 @@ pub(super) async fn resume(
     State(api): State<Api>,
     By(caller): By,
     AtWorker(worker): AtWorker,
-    JsonBody(body): JsonBody<{ limits::JSON_BODY }>,
+    JsonBody(DrainWorker { why }): JsonBody<DrainWorker>,
 ) -> Answered<DrainAnswer> {
-    let DrainWorker { why } = DrainWorker::parse(&body)?;
     Ok(answer(&api.control.resume_worker(&caller, worker, why).await?))
 }
 
 fn answer(drained: &Drained) -> Json<DrainAnswer> {
-    Json::ok(DrainAnswer { changed: drained.changed, worker: detail(&drained.worker) })
+    Json(DrainAnswer { changed: drained.changed, worker: detail(&drained.worker) })
 }

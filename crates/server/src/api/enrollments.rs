@@ -1,29 +1,27 @@
 //! `POST /api/v1/enrollments`: allows one machine to become a worker. The one answer that holds a token.
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use leasehold_control::enroll::Invite;
-use leasehold_core::limits;
 use leasehold_wire::api::enrollment::{CreateEnrollment, EnrollmentAnswer};
 use leasehold_wire::api::secret::SecretText;
 use leasehold_wire::api::worker::WorkerStatus;
 
 use super::Api;
 use super::access::By;
-use super::answer::{Answered, Json};
+use super::answer::Made;
+use super::problem::ApiError;
 use super::request::JsonBody;
 
 pub(super) async fn create(
     State(api): State<Api>,
     By(caller): By,
-    JsonBody(body): JsonBody<{ limits::JSON_BODY }>,
-) -> Answered<EnrollmentAnswer> {
-    let CreateEnrollment { worker, labels, ttl } = CreateEnrollment::parse(&body)?;
+    JsonBody(CreateEnrollment { worker, labels, ttl }): JsonBody<CreateEnrollment>,
+) -> Result<Made<EnrollmentAnswer>, ApiError> {
     let invite = Invite { worker, labels: labels.clone(), ttl: Some(ttl) };
     let enrollment = api.control.create_enrollment(&caller, invite).await?;
-    Ok(Json(
-        StatusCode::CREATED,
-        EnrollmentAnswer {
+    Ok(Made {
+        new: true,
+        answer: EnrollmentAnswer {
             id: enrollment.id,
             worker: enrollment.worker,
             labels,
@@ -34,5 +32,5 @@ pub(super) async fn create(
                 .replaces
                 .map(|found| WorkerStatus::of(&found.worker, found.session.as_ref(), found.now.lease)),
         },
-    ))
+    })
 }

@@ -1,7 +1,7 @@
 //! `GET /api/v1/runs/{run}/events`: a page of the run's story, or with `follow` the story as it happens.
 
 use axum::extract::State;
-use axum::http::HeaderMap;
+use axum::http::StatusCode;
 use axum::response::sse;
 use axum::response::{IntoResponse as _, Response};
 use leasehold_control::ControlPlane;
@@ -10,39 +10,73 @@ use leasehold_core::counter::EventSequence;
 use leasehold_core::id::RunId;
 use leasehold_wire::api::event::{Event, EventsEnd};
 use leasehold_wire::api::page::Page;
+use serde_json::json;
 
 use super::Api;
 use super::answer::{Json, to_json};
+use super::describe::{Answers, Contract, Schemas};
 use super::problem::ApiError;
-use super::query::Query;
+use super::query::{AFTER, Known, LIMIT, Param, Query};
 use super::request::AtRun;
-use super::sse::{Source, last_event_id, respond};
+use super::sse::{LastEventId, Source, respond};
+
+/// What a run's story is asked by.
+pub(super) struct Told;
+
+impl Known for Told {
+    const PARAMS: &'static [Param] =
+        &[AFTER, Param::switch("follow", "Whether the story is told as it happens: server-sent events."), LIMIT];
+}
+
+/// A page of the story, or a stream of it.
+pub(super) struct Story(Response);
+
+impl axum::response::IntoResponse for Story {
+    fn into_response(self) -> Response {
+        self.0
+    }
+}
+
+impl Answers for Story {
+    fn answers(contract: &mut Contract, schemas: &mut Schemas) {
+        let page = schemas.of_answer::<Page<Event>>();
+        // Not parts of a body that a schema could name, but what the stream's `data` holds.
+        let kinds = [schemas.of_answer::<Event>(), schemas.of_answer::<EventsEnd>()];
+        let stream = json!({
+            "type": "string",
+            "description": "With `follow`: events `event` and, once the run has ended, `end`; `data` is JSON.",
+            "contentMediaType": "text/event-stream",
+            "x-events": { "event": kinds[0], "end": kinds[1] },
+        });
+        let forms = [("application/json", page), ("text/event-stream", stream)];
+        contract.answer(StatusCode::OK, "A page, or a stream.", &forms);
+    }
+}
 
 pub(super) async fn events(
     State(api): State<Api>,
     AtRun(run): AtRun,
-    query: Query,
-    headers: HeaderMap,
-) -> Result<Response, ApiError> {
-    let query = query.only(&["after", "follow", "limit"])?;
+    query: Query<Told>,
+    LastEventId(last): LastEventId,
+) -> Result<Story, ApiError> {
     let after = query.one::<u64>("after")?.map(|number| sequence("after", number)).transpose()?;
     if !query.switch("follow")? {
         let limit = query.limit()?;
         let events = api.control.events(run, after, limit).await?;
         let next = events.last().filter(|_| events.len() == limit).map(|last| last.sequence.to_string());
-        return Ok(Json::ok(Page { items: events.iter().map(Event::from).collect(), next }).into_response());
+        return Ok(Story(Json(Page { items: events.iter().map(Event::from).collect(), next }).into_response()));
     }
-    let after = match last_event_id(&headers)? {
+    let after = match last {
         Some(text) => {
             let number = text
                 .parse()
-                .map_err(|_| ApiError::field("Last-Event-ID", text, "the id of an event of this stream"))?;
+                .map_err(|_| ApiError::field("Last-Event-ID", &text, "the id of an event of this stream"))?;
             Some(sequence("Last-Event-ID", number)?)
         }
         None => after,
     };
     let follower = api.control.watch(run, after).await?;
-    Ok(respond(Watch { control: api.control, run, follower, pending: Vec::new(), over: false }, api.drain))
+    Ok(Story(respond(Watch { control: api.control, run, follower, pending: Vec::new(), over: false }, api.drain)))
 }
 
 fn sequence(name: &str, number: u64) -> Result<EventSequence, ApiError> {

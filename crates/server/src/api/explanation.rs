@@ -8,10 +8,9 @@ use super::answer::{Answered, Json};
 use super::query::Query;
 use super::request::AtRun;
 
-pub(super) async fn explanation(State(api): State<Api>, AtRun(run): AtRun, query: Query) -> Answered<RunExplanation> {
-    query.only(&[])?;
+pub(super) async fn explanation(State(api): State<Api>, AtRun(run): AtRun, _: Query<()>) -> Answered<RunExplanation> {
     let found = api.control.explain(run).await?;
-    Ok(Json::ok(RunExplanation {
+    Ok(Json(RunExplanation {
         run_id: run,
         state: found.run.run.state,
         limits: found.limits.iter().map(Into::into).collect(),

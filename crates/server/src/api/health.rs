@@ -1,18 +1,18 @@
 //! `GET /healthz` and `/readyz`: for load balancers and unit files; they say nothing about anybody.
 
 use axum::extract::State;
-use axum::http::StatusCode;
 
 use super::Api;
+use super::answer::Plain;
 use super::problem::ApiError;
 
 /// The process lives and answers.
-pub(super) async fn healthz() -> &'static str {
-    "ok\n"
+pub(super) async fn healthz() -> Plain {
+    Plain("ok\n".to_owned())
 }
 
 /// It can do its work now: the store answers, its disk has room for new work, and it does not drain.
-pub(super) async fn readyz(State(api): State<Api>) -> Result<(StatusCode, String), ApiError> {
+pub(super) async fn readyz(State(api): State<Api>) -> Result<Plain, ApiError> {
     let mut said = if api.control.ready().await?.takes_logs() {
         "ready\n".to_owned()
     } else {
@@ -23,5 +23,5 @@ pub(super) async fn readyz(State(api): State<Api>) -> Result<(StatusCode, String
         said.push_str(warning);
         said.push('\n');
     }
-    Ok((StatusCode::OK, said))
+    Ok(Plain(said))
 }

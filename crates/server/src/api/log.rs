@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use axum::body::Body;
 use axum::extract::State;
 use axum::http::header::{CACHE_CONTROL, CONTENT_TYPE};
-use axum::http::{HeaderMap, HeaderValue};
+use axum::http::{HeaderValue, StatusCode};
 use axum::response::Response;
 use axum::response::sse::Event;
 use bytes::Bytes;
@@ -23,22 +23,71 @@ use leasehold_core::frame::{self, Decoder, Frame, FrameError, Stream};
 use leasehold_core::id::{AttemptId, RunId};
 use leasehold_core::limits;
 use leasehold_core::run::RunState;
-use leasehold_wire::api::log::{AttemptBegins, End, LogEvent, Position, PositionError};
+use leasehold_wire::api::log::{AttemptBegins, Cut, End, LogEvent, Output, Position, PositionError};
 use leasehold_wire::api::run::Log;
+use serde_json::json;
 
 use super::Api;
+use super::describe::{Answers, Contract, Schemas};
 use super::problem::ApiError;
-use super::query::Query;
+use super::query::{Known, Param, Query};
 use super::request::AtRun;
-use super::sse::{Source, last_event_id, respond};
+use super::sse::{LastEventId, Source, respond};
+
+/// What a run's output is asked by.
+pub(super) struct Read;
+
+impl Known for Read {
+    const PARAMS: &'static [Param] = &[
+        Param::number("attempt", "That of this attempt alone."),
+        Param::switch("follow", "Whether to wait for what is still to come."),
+        Param {
+            name: "format",
+            about: "`events` (the default), or `raw`: what the process wrote, byte by byte.",
+            schema: || json!({ "type": "string", "enum": ["events", "raw"] }),
+        },
+        Param {
+            name: "stream",
+            about: "With `format=raw`: one of the two streams.",
+            schema: || json!({ "type": "string", "enum": ["stdout", "stderr"] }),
+        },
+    ];
+}
+
+/// A run's output.
+pub(super) struct Printed(Response);
+
+impl axum::response::IntoResponse for Printed {
+    fn into_response(self) -> Response {
+        self.0
+    }
+}
+
+impl Answers for Printed {
+    fn answers(contract: &mut Contract, schemas: &mut Schemas) {
+        let stream = json!({
+            "type": "string",
+            "description": "Events `attempt`, `output`, `cut` and at last `end`; `data` is JSON.",
+            "contentMediaType": "text/event-stream",
+            "x-events": {
+                "attempt": schemas.of_answer::<AttemptBegins>(),
+                "output": schemas.of_answer::<Output>(),
+                "cut": schemas.of_answer::<Cut>(),
+                "end": schemas.of_answer::<End>(),
+            },
+        });
+        let raw = json!({ "type": "string", "contentMediaType": "application/octet-stream" });
+        let forms = [("text/event-stream", stream), ("application/octet-stream", raw)];
+        contract.answer(StatusCode::OK, "The output.", &forms);
+    }
+}
 
 pub(super) async fn log(
     State(api): State<Api>,
     AtRun(run): AtRun,
-    query: Query,
-    headers: HeaderMap,
-) -> Result<Response, ApiError> {
-    let query = query.only(&["attempt", "follow", "format", "stream"])?;
+    query: Query<Read>,
+    LastEventId(last): LastEventId,
+) -> Result<Printed, ApiError> {
     let only: Option<u64> = query.one("attempt")?;
     let follow = query.switch("follow")?;
     let view = api.control.run_view(run).await?;
@@ -51,16 +100,16 @@ pub(super) async fn log(
             if query.text("stream")?.is_some() {
                 return Err(ApiError::field("stream", "it without format=raw", "every event says its stream"));
             }
-            let position = match last_event_id(&headers)? {
+            let position = match last {
                 Some(text) => text
                     .parse()
-                    .map_err(|error: PositionError| ApiError::field("Last-Event-ID", text, error.to_string()))?,
+                    .map_err(|error: PositionError| ApiError::field("Last-Event-ID", &text, error.to_string()))?,
                 None => Position { attempt: number, offset: 0 },
             };
             let attempt = attempt_of(&view, position.attempt)?;
             check_position(&api.control, attempt.id, position.offset).await?;
             let reader = Reader::new(api.control, run, follow, only.is_some(), attempt, position.offset);
-            Ok(respond(reader, api.drain))
+            Ok(Printed(respond(reader, api.drain)))
         }
         Some("raw") => {
             if follow {
@@ -73,7 +122,7 @@ pub(super) async fn log(
                 Some(other) => return Err(ApiError::field("stream", other, "stdout or stderr; both without it")),
             };
             let attempt = attempt_of(&view, number)?.id;
-            Ok(raw(RawLog { control: api.control, attempt, offset: 0, decoder: Decoder::new(), wanted }))
+            Ok(Printed(raw(RawLog { control: api.control, attempt, offset: 0, decoder: Decoder::new(), wanted })))
         }
         Some(other) => Err(ApiError::field("format", other, "events or raw")),
     }

@@ -8,6 +8,7 @@ mod answer;
 mod audit;
 mod cancel;
 mod delete;
+mod describe;
 mod drain;
 mod enrollments;
 mod events;
@@ -15,6 +16,7 @@ mod explanation;
 mod health;
 mod log;
 mod metrics;
+mod openapi;
 mod problem;
 mod projects;
 mod query;
@@ -60,45 +62,62 @@ fn registry() -> Vec<Route> {
     const OPERATOR: Needs = Needs::Role(Role::Operator);
     const ADMIN: Needs = Needs::Role(Role::Admin);
     vec![
-        Route::get(route::HEALTHZ, Needs::Nothing, health::healthz),
-        Route::get(route::READYZ, Needs::Nothing, health::readyz),
-        Route::get(route::METRICS, VIEWER, metrics::metrics),
-        Route::get(route::VERSION, VIEWER, version::version),
-        Route::get(route::RUNS, VIEWER, runs::list),
-        Route::post(route::RUNS, OPERATOR, runs::submit),
-        Route::get(route::RUN, VIEWER, runs::get),
-        Route::get(route::RUN_LOG, VIEWER, log::log),
-        Route::get(route::RUN_EVENTS, VIEWER, events::events),
-        Route::get(route::RUN_EXPLANATION, VIEWER, explanation::explanation),
-        Route::post(route::RUN_CANCEL, OPERATOR, cancel::cancel),
-        Route::post(route::RUN_RESOLVE, OPERATOR, resolve::resolve),
-        Route::get(route::WORKERS, VIEWER, workers::list),
-        Route::get(route::WORKER, VIEWER, workers::get),
-        Route::delete(route::WORKER, ADMIN, delete::delete),
-        Route::post(route::WORKER_DRAIN, OPERATOR, drain::drain),
-        Route::post(route::WORKER_RESUME, OPERATOR, drain::resume),
-        Route::post(route::WORKER_TAKEOVER, ADMIN, takeover::grant),
-        Route::get(route::PROJECTS, VIEWER, projects::list),
-        Route::post(route::PROJECTS, ADMIN, projects::create),
-        Route::get(route::PROJECT, VIEWER, projects::get),
-        Route::put(route::PROJECT, ADMIN, projects::set),
-        Route::delete(route::PROJECT, ADMIN, projects::delete),
-        Route::get(route::TASKS, VIEWER, tasks::list),
-        Route::put(route::TASKS, OPERATOR, tasks::apply),
-        Route::post(route::TASKS_PLAN, VIEWER, tasks::plan),
-        Route::get(route::TASK, VIEWER, tasks::get),
-        Route::delete(route::TASK, OPERATOR, tasks::delete),
-        Route::post(route::TASK_RUNS, OPERATOR, tasks::run),
-        Route::get(route::TASK_REVISIONS, VIEWER, tasks::revisions),
-        Route::get(route::TASK_REVISION, VIEWER, tasks::revision),
-        Route::post(route::ENROLLMENTS, ADMIN, enrollments::create),
-        Route::get(route::AUDIT, ADMIN, audit::audit),
+        Route::get(route::HEALTHZ, Needs::Nothing, health::healthz).is("healthz", "Whether the process lives."),
+        Route::get(route::READYZ, Needs::Nothing, health::readyz).is("readyz", "Whether it can do its work now."),
+        Route::get(route::OPENAPI, Needs::Nothing, openapi::get).is("getOpenApi", "This description."),
+        Route::get(route::METRICS, VIEWER, metrics::metrics).is("getMetrics", "What is counted, for Prometheus."),
+        Route::get(route::VERSION, VIEWER, version::version).is("getVersion", "What the control plane is and speaks."),
+        Route::get(route::RUNS, VIEWER, runs::list).is("listRuns", "Runs, the newest first."),
+        Route::post(route::RUNS, OPERATOR, runs::submit).is("submitRun", "Submits a run: it waits for a worker."),
+        Route::get(route::RUN, VIEWER, runs::get).is("getRun", "Everything about a run."),
+        Route::get(route::RUN_LOG, VIEWER, log::log).is("getRunLog", "A run's output."),
+        Route::get(route::RUN_EVENTS, VIEWER, events::events).is("getRunEvents", "A run's story, event by event."),
+        Route::get(route::RUN_EXPLANATION, VIEWER, explanation::explanation)
+            .is("explainRun", "Why a run is still pending, per worker; what is open about a lost one."),
+        Route::post(route::RUN_CANCEL, OPERATOR, cancel::cancel).is("cancelRun", "A run is to stop."),
+        Route::post(route::RUN_RESOLVE, OPERATOR, resolve::resolve)
+            .is("resolveRun", "A person's word on a run that contact was lost with."),
+        Route::get(route::WORKERS, VIEWER, workers::list).is("listWorkers", "Workers, in the order of their names."),
+        Route::get(route::WORKER, VIEWER, workers::get).is("getWorker", "Everything about a worker."),
+        Route::delete(route::WORKER, ADMIN, delete::delete).is("deleteWorker", "Ends a worker's identity."),
+        Route::post(route::WORKER_DRAIN, OPERATOR, drain::drain).is("drainWorker", "A worker is given nothing new."),
+        Route::post(route::WORKER_RESUME, OPERATOR, drain::resume).is("resumeWorker", "A worker takes work again."),
+        Route::post(route::WORKER_TAKEOVER, ADMIN, takeover::grant)
+            .is("grantTakeover", "Lets one registration of a worker in that would be kept out."),
+        Route::get(route::PROJECTS, VIEWER, projects::list)
+            .is("listProjects", "Projects, in the order of their names."),
+        Route::post(route::PROJECTS, ADMIN, projects::create).is("createProject", "Makes a project."),
+        Route::get(route::PROJECT, VIEWER, projects::get).is("getProject", "One project."),
+        Route::put(route::PROJECT, ADMIN, projects::set).is("setProject", "What a project's settings are from now on."),
+        Route::delete(route::PROJECT, ADMIN, projects::delete)
+            .is("deleteProject", "Ends a project of which no run is open and no task is left."),
+        Route::get(route::TASKS, VIEWER, tasks::list)
+            .is("listTasks", "A project's tasks, in the order of their names."),
+        Route::put(route::TASKS, OPERATOR, tasks::apply).is(
+            "applyTasks",
+            "What the named tasks are from now on, all of it or nothing; with `prune`, all there are.",
+        ),
+        Route::post(route::TASKS_PLAN, VIEWER, tasks::plan).is("planTasks", "What applying would do; nothing changes."),
+        Route::get(route::TASK, VIEWER, tasks::get).is("getTask", "A task, with what its next run executes."),
+        Route::delete(route::TASK, OPERATOR, tasks::delete).is("deleteTask", "Ends a task of which no run is open."),
+        Route::post(route::TASK_RUNS, OPERATOR, tasks::run).is("runTask", "Submits a run of a task as it is."),
+        Route::get(route::TASK_REVISIONS, VIEWER, tasks::revisions)
+            .is("listTaskRevisions", "The revisions that a task had, the newest first; those of a deleted one, too."),
+        Route::get(route::TASK_REVISION, VIEWER, tasks::revision).is("getTaskRevision", "One of a task's revisions."),
+        Route::post(route::ENROLLMENTS, ADMIN, enrollments::create)
+            .is("createEnrollment", "Allows one machine to become a worker. The one answer that holds a token."),
+        Route::get(route::AUDIT, ADMIN, audit::audit).is("listAudit", "Who changed what, from where."),
     ]
 }
 
 /// Every operator route with its permission, for the documentation and for tests that must miss none.
 pub fn routes() -> Vec<RouteInfo> {
     registry().into_iter().map(|route| route.info).collect()
+}
+
+/// The API's description, `OpenAPI` 3.1: of every operator route.
+pub fn openapi() -> serde_json::Value {
+    openapi::document(&registry())
 }
 
 /// Every operator route.
@@ -139,6 +158,7 @@ mod tests {
         let expected = [
             "GET /healthz public",
             "GET /readyz public",
+            "GET /api/v1/openapi.json public",
             "GET /metrics viewer",
             "GET /api/v1/version viewer",
             "GET /api/v1/runs viewer",

@@ -1,44 +1,39 @@
 //! Projects: listed, shown, made, limited, deleted.
 
 use axum::extract::State;
-use axum::http::StatusCode;
 use leasehold_control::project::ProjectChanged;
 use leasehold_control::view::ProjectView;
-use leasehold_core::limits;
 use leasehold_wire::api::page::Page;
 use leasehold_wire::api::project::{CreateProject, DeleteProjectAnswer, ProjectAnswer, ProjectItem, SetProject};
 
 use super::Api;
 use super::access::By;
-use super::answer::{Answered, Json};
-use super::query::Query;
+use super::answer::{Answered, Json, Made};
+use super::problem::ApiError;
+use super::query::{Paged, Query};
 use super::request::{AtProject, JsonBody};
 
 /// `GET /api/v1/projects`: in the order of their names.
-pub(super) async fn list(State(api): State<Api>, query: Query) -> Answered<Page<ProjectItem>> {
-    let query = query.only(&["after", "limit"])?;
+pub(super) async fn list(State(api): State<Api>, query: Query<Paged>) -> Answered<Page<ProjectItem>> {
     let limit = query.limit()?;
     let projects = api.control.projects(query.one("after")?, limit).await?;
     let next = projects.last().filter(|_| projects.len() == limit).map(|last| last.project.name.to_string());
-    Ok(Json::ok(Page { items: projects.iter().map(item).collect(), next }))
+    Ok(Json(Page { items: projects.iter().map(item).collect(), next }))
 }
 
 /// `GET /api/v1/projects/{project}`.
-pub(super) async fn get(State(api): State<Api>, AtProject(project): AtProject, query: Query) -> Answered<ProjectItem> {
-    query.only(&[])?;
-    Ok(Json::ok(item(&api.control.project(&project).await?)))
+pub(super) async fn get(State(api): State<Api>, AtProject(project): AtProject, _: Query<()>) -> Answered<ProjectItem> {
+    Ok(Json(item(&api.control.project(&project).await?)))
 }
 
 /// `POST /api/v1/projects`: 201 for a new project, 200 for one that is there just so.
 pub(super) async fn create(
     State(api): State<Api>,
     By(caller): By,
-    JsonBody(body): JsonBody<{ limits::JSON_BODY }>,
-) -> Answered<ProjectAnswer> {
-    let CreateProject { name, concurrency } = CreateProject::parse(&body)?;
+    JsonBody(CreateProject { name, concurrency }): JsonBody<CreateProject>,
+) -> Result<Made<ProjectAnswer>, ApiError> {
     let created = api.control.create_project(&caller, name, concurrency).await?;
-    let status = if created.changed { StatusCode::CREATED } else { StatusCode::OK };
-    Ok(Json(status, answer(&created)))
+    Ok(Made { new: created.changed, answer: answer(&created) })
 }
 
 /// `PUT /api/v1/projects/{project}`: its settings from now on.
@@ -46,10 +41,9 @@ pub(super) async fn set(
     State(api): State<Api>,
     By(caller): By,
     AtProject(project): AtProject,
-    JsonBody(body): JsonBody<{ limits::JSON_BODY }>,
+    JsonBody(SetProject { concurrency }): JsonBody<SetProject>,
 ) -> Answered<ProjectAnswer> {
-    let SetProject { concurrency } = SetProject::parse(&body)?;
-    Ok(Json::ok(answer(&api.control.set_project(&caller, project, concurrency).await?)))
+    Ok(Json(answer(&api.control.set_project(&caller, project, concurrency).await?)))
 }
 
 /// `DELETE /api/v1/projects/{project}`: refused while a run of it is open.
@@ -59,7 +53,7 @@ pub(super) async fn delete(
     AtProject(project): AtProject,
 ) -> Answered<DeleteProjectAnswer> {
     let changed = api.control.delete_project(&caller, project).await?;
-    Ok(Json::ok(DeleteProjectAnswer { changed }))
+    Ok(Json(DeleteProjectAnswer { changed }))
 }
 
 fn item(found: &ProjectView) -> ProjectItem {

@@ -1,43 +1,110 @@
 //! The query of an operator's request: known names only, each value read by its type, and an error that helps.
 
 use std::fmt::Display;
+use std::marker::PhantomData;
 use std::str::FromStr;
 
 use axum::extract::FromRequestParts;
+use axum::http::StatusCode;
 use axum::http::request::Parts;
 use leasehold_core::limits;
 use leasehold_core::shape::{ShapeError, ShapeErrorKind, nearest};
 
+use serde_json::{Value, json};
+
 use super::Api;
+use super::describe::{Contract, Schemas, Takes};
 use super::problem::ApiError;
 
-/// The pairs of a query string, in order.
-pub(super) struct Query(Vec<(String, String)>);
+/// A name that a route's query knows.
+pub(super) struct Param {
+    pub(super) name: &'static str,
+    pub(super) about: &'static str,
+    /// The schema of its value.
+    pub(super) schema: fn() -> Value,
+}
 
-impl FromRequestParts<Api> for Query {
+impl Param {
+    /// The name of a switch.
+    pub(super) const fn switch(name: &'static str, about: &'static str) -> Self {
+        Self { name, about, schema: || json!({ "enum": ["1", "true", "0", "false"] }) }
+    }
+
+    /// The name of a text.
+    pub(super) const fn text(name: &'static str, about: &'static str) -> Self {
+        Self { name, about, schema: || json!({ "type": "string" }) }
+    }
+
+    /// The name of a number that is not negative.
+    pub(super) const fn number(name: &'static str, about: &'static str) -> Self {
+        Self { name, about, schema: || json!({ "type": "integer", "minimum": 0 }) }
+    }
+}
+
+/// How many of a list.
+pub(super) const LIMIT: Param = Param {
+    name: "limit",
+    about: "How many at most; a whole page unless said.",
+    schema: || json!({ "type": "integer", "minimum": 1, "maximum": limits::PAGE }),
+};
+
+/// Where a page begins.
+pub(super) const AFTER: Param = Param::text("after", "What the page before said as `next`.");
+
+/// What a route's query may name.
+pub(super) trait Known: Send {
+    /// The names, in the order of the alphabet.
+    const PARAMS: &'static [Param];
+}
+
+/// Nothing.
+impl Known for () {
+    const PARAMS: &'static [Param] = &[];
+}
+
+/// A list in pages, and nothing else.
+pub(super) struct Paged;
+
+impl Known for Paged {
+    const PARAMS: &'static [Param] = &[AFTER, LIMIT];
+}
+
+/// The pairs of a query string, in order: none but those that `K` knows.
+pub(super) struct Query<K>(Vec<(String, String)>, PhantomData<K>);
+
+impl<K: Known> FromRequestParts<Api> for Query<K> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, state: &Api) -> Result<Self, ApiError> {
         match axum::extract::Query::<Vec<(String, String)>>::from_request_parts(parts, state).await {
-            Ok(axum::extract::Query(pairs)) => Ok(Self(pairs)),
+            Ok(axum::extract::Query(pairs)) => Self::only_known(pairs),
             Err(_) => Err(ApiError::field("query", "text that is not URL-encoded", "`name=value` pairs joined by `&`")),
         }
     }
 }
 
-impl Query {
-    /// The same, if it names nothing but `known`.
-    pub(super) fn only(self, known: &[&'static str]) -> Result<Self, ApiError> {
-        let errors: Vec<ShapeError> = self
-            .0
+impl<K: Known> Takes for Query<K> {
+    fn takes(contract: &mut Contract, _: &mut Schemas) {
+        for param in K::PARAMS {
+            contract.query(param.name, param.about, &(param.schema)());
+        }
+        contract.problem(StatusCode::BAD_REQUEST);
+    }
+}
+
+impl<K: Known> Query<K> {
+    fn only_known(pairs: Vec<(String, String)>) -> Result<Self, ApiError> {
+        let known: Vec<&'static str> = K::PARAMS.iter().map(|param| param.name).collect();
+        let allowed = if known.is_empty() { "nothing".to_owned() } else { format!("one of {}", known.join(", ")) };
+        let errors: Vec<ShapeError> = pairs
             .iter()
             .filter(|(name, _)| !known.contains(&name.as_str()))
             .map(|(name, _)| ShapeError {
                 nearest: nearest(name, known.iter().copied()).map(str::to_owned),
-                ..ShapeError::new(name, ShapeErrorKind::Unknown, name, format!("one of {}", known.join(", ")))
+                ..ShapeError::new(name, ShapeErrorKind::Unknown, name, allowed.clone())
             })
             .collect();
-        if errors.is_empty() { Ok(self) } else { Err(ApiError::fields(&errors)) }
+        if errors.is_empty() { Ok(Self(pairs, PhantomData)) } else { Err(ApiError::fields(&errors)) }
     }
 
     /// The text of `name`, which may stand once.

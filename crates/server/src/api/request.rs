@@ -4,15 +4,19 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
-use axum::http::HeaderMap;
 use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
-use bytes::Bytes;
+use axum::http::{HeaderMap, StatusCode};
 use leasehold_core::counter::RevisionNumber;
 use leasehold_core::id::{ProjectName, RunId, TaskName, WorkerId};
+use leasehold_core::limits;
 use leasehold_wire::api::problem::ProblemCode;
+use leasehold_wire::api::request::Request as Body;
+use leasehold_wire::api::route;
+use serde_json::json;
 
 use super::Api;
+use super::describe::{Contract, Schemas, Takes};
 use super::problem::ApiError;
 use crate::body;
 
@@ -97,19 +101,79 @@ async fn segment(parts: &mut Parts, api: &Api, name: &str) -> Result<String, Api
     params.iter().find(|(key, _)| *key == name).map(|(_, text)| text.to_owned()).ok_or_else(refused)
 }
 
-/// A JSON body of at most `LIMIT` bytes, or none.
-pub(super) struct JsonBody<const LIMIT: usize>(pub(super) Bytes);
+/// A part of the path for the API's description.
+macro_rules! in_path {
+    ($($part:ty: $name:literal, $about:literal, $schema:expr;)+) => { $(
+        impl Takes for $part {
+            fn takes(contract: &mut Contract, _: &mut Schemas) {
+                contract.path($name, $about, &$schema);
+            }
+        }
+    )+ };
+}
+in_path! {
+    AtRun: "run", "The run: its id, or the beginning of one that only one run has.", json!({ "type": "string" });
+    AtWorker: "worker", "The name of the worker.", json!({ "type": "string" });
+    AtProject: "project", "The name of the project.", json!({ "type": "string" });
+    AtTask: "task", "The name of the task.", json!({ "type": "string" });
+    AtRevision: "number", "Which of the task's revisions.", json!({ "type": "integer", "minimum": 1 });
+}
 
-impl<const LIMIT: usize> FromRequest<Api> for JsonBody<LIMIT> {
+/// The JSON body of a request, read and checked.
+pub(super) struct JsonBody<T>(pub(super) T);
+
+impl<T: Body> FromRequest<Api> for JsonBody<T> {
     type Rejection = ApiError;
 
     async fn from_request(request: Request, _: &Api) -> Result<Self, ApiError> {
         let (parts, body) = request.into_parts();
-        let bytes = body::read(&parts.headers, body, LIMIT).await?;
+        let bytes = body::read(&parts.headers, body, T::LIMIT).await?;
         if !bytes.is_empty() {
             check_json(&parts.headers)?;
         }
-        Ok(Self(bytes))
+        Ok(Self(T::read(&bytes)?))
+    }
+}
+
+impl<T: Body> Takes for JsonBody<T> {
+    fn takes(contract: &mut Contract, schemas: &mut Schemas) {
+        let schema = schemas.requests.subschema_for::<T>();
+        contract.body = Some(json!({
+            "description": format!("At most {} bytes.", T::LIMIT),
+            "required": T::read(b"").is_err(),
+            "content": { "application/json": { "schema": schema } },
+        }));
+        for status in [StatusCode::BAD_REQUEST, StatusCode::PAYLOAD_TOO_LARGE, StatusCode::UNSUPPORTED_MEDIA_TYPE] {
+            contract.problem(status);
+        }
+    }
+}
+
+/// The key that makes a request safe to repeat, if the caller sent one.
+pub(super) struct IdempotencyKey(pub(super) Option<String>);
+
+impl FromRequestParts<Api> for IdempotencyKey {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Self, ApiError> {
+        let mut values = parts.headers.get_all(route::IDEMPOTENCY_KEY).iter();
+        let Some(first) = values.next() else { return Ok(Self(None)) };
+        if values.next().is_some() {
+            return Err(ApiError::field(route::IDEMPOTENCY_KEY, "the header twice", "the header once"));
+        }
+        match first.to_str() {
+            Ok(key) => Ok(Self(Some(key.to_owned()))),
+            Err(_) => Err(ApiError::field(route::IDEMPOTENCY_KEY, "bytes", "printable ASCII characters")),
+        }
+    }
+}
+
+impl Takes for IdempotencyKey {
+    fn takes(contract: &mut Contract, _: &mut Schemas) {
+        let schema = json!({ "type": "string", "pattern": format!("^[!-~]{{1,{}}}$", limits::NAME_BYTES) });
+        let about = "A key of the caller's own: the same request with the same key is done once, however often it arrives. \
+                     With another request the key is refused (`key_reused`).";
+        contract.header("Idempotency-Key", about, &schema);
     }
 }
 

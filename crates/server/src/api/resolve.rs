@@ -2,7 +2,6 @@
 
 use axum::extract::State;
 use leasehold_control::resolve::Said;
-use leasehold_core::limits;
 use leasehold_wire::api::resolve::{ResolveAnswer, ResolveRun};
 
 use super::Api;
@@ -15,9 +14,8 @@ pub(super) async fn resolve(
     State(api): State<Api>,
     By(caller): By,
     AtRun(run): AtRun,
-    JsonBody(body): JsonBody<{ limits::JSON_BODY }>,
+    JsonBody(ResolveRun { verb, why, attempt }): JsonBody<ResolveRun>,
 ) -> Answered<ResolveAnswer> {
-    let ResolveRun { verb, why, attempt } = ResolveRun::parse(&body)?;
     let resolved = api.control.resolve(&caller, run, Said { verb, why, attempt }).await?;
-    Ok(Json::ok(ResolveAnswer { outcome: resolved.resolve.into(), run: detail(&resolved.run) }))
+    Ok(Json(ResolveAnswer { outcome: resolved.resolve.into(), run: detail(&resolved.run) }))
 }

@@ -3,11 +3,15 @@
 use std::convert::Infallible;
 use std::time::Duration;
 
-use axum::http::HeaderMap;
+use axum::extract::FromRequestParts;
+use axum::http::request::Parts;
 use axum::response::sse::{Event, KeepAlive, Sse};
 use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
+use serde_json::json;
 
+use super::Api;
+use super::describe::{Contract, Schemas, Takes};
 use super::problem::ApiError;
 use crate::drain::Drain;
 
@@ -33,14 +37,25 @@ pub(super) fn respond(source: impl Source, drain: Drain) -> Response {
     Sse::new(events).keep_alive(KeepAlive::new().interval(KEEP_ALIVE)).into_response()
 }
 
-/// The id of the last event that a client saw.
-pub(super) fn last_event_id(headers: &HeaderMap) -> Result<Option<&str>, ApiError> {
-    match headers.get("last-event-id") {
-        None => Ok(None),
-        Some(value) => match value.to_str() {
-            Ok("") => Ok(None),
-            Ok(text) => Ok(Some(text)),
-            Err(_) => Err(ApiError::field("Last-Event-ID", "bytes", "the id of an event of this stream")),
-        },
+/// The id of the last event that a client saw; none at first.
+pub(super) struct LastEventId(pub(super) Option<String>);
+
+impl FromRequestParts<Api> for LastEventId {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Self, ApiError> {
+        match parts.headers.get("last-event-id").map(|value| value.to_str()) {
+            None | Some(Ok("")) => Ok(Self(None)),
+            Some(Ok(text)) => Ok(Self(Some(text.to_owned()))),
+            Some(Err(_)) => Err(ApiError::field("Last-Event-ID", "bytes", "the id of an event of this stream")),
+        }
+    }
+}
+
+impl Takes for LastEventId {
+    fn takes(contract: &mut Contract, _: &mut Schemas) {
+        let about =
+            "The id of the last event that was seen: the stream goes on behind it, and nothing is repeated or missed.";
+        contract.header("Last-Event-ID", about, &json!({ "type": "string" }));
     }
 }

@@ -1,7 +1,6 @@
 //! `POST /api/v1/workers/{worker}/grant-takeover`: one registration that would be kept out is let in.
 
 use axum::extract::State;
-use leasehold_core::limits;
 use leasehold_wire::api::takeover::GrantTakeover;
 use leasehold_wire::api::worker::WorkerDetail;
 
@@ -15,8 +14,7 @@ pub(super) async fn grant(
     State(api): State<Api>,
     By(caller): By,
     AtWorker(worker): AtWorker,
-    JsonBody(body): JsonBody<{ limits::JSON_BODY }>,
+    JsonBody(GrantTakeover { ttl, why }): JsonBody<GrantTakeover>,
 ) -> Answered<WorkerDetail> {
-    let GrantTakeover { ttl, why } = GrantTakeover::parse(&body)?;
-    Ok(Json::ok(detail(&api.control.grant_takeover(&caller, worker, Some(ttl), why).await?)))
+    Ok(Json(detail(&api.control.grant_takeover(&caller, worker, Some(ttl), why).await?)))
 }

@@ -1,11 +1,9 @@
 //! Tasks: planned, applied, listed, shown, run, deleted.
 
 use axum::extract::State;
-use axum::http::{HeaderMap, StatusCode};
 use leasehold_control::task::{Apply, RunTask};
 use leasehold_control::view::TaskRevision;
 use leasehold_core::id::ProjectName;
-use leasehold_core::limits;
 use leasehold_wire::api::page::Page;
 use leasehold_wire::api::run::RunDetail;
 use leasehold_wire::api::task::{
@@ -15,32 +13,32 @@ use leasehold_wire::api::task::{
 
 use super::Api;
 use super::access::By;
-use super::answer::{Answered, Json};
-use super::query::Query;
-use super::request::{AtProject, AtRevision, AtTask, JsonBody};
-use super::runs::{detail, idempotency_key};
+use super::answer::{Answered, Json, Made};
+use super::problem::ApiError;
+use super::query::{Known, Paged, Param, Query};
+use super::request::{AtProject, AtRevision, AtTask, IdempotencyKey, JsonBody};
+use super::runs::detail;
 
 /// `GET /api/v1/projects/{project}/tasks`: in the order of their names.
 pub(super) async fn list(
     State(api): State<Api>,
     AtProject(project): AtProject,
-    query: Query,
+    query: Query<Paged>,
 ) -> Answered<Page<TaskItem>> {
-    let query = query.only(&["after", "limit"])?;
     let limit = query.limit()?;
     let tasks = api.control.tasks(&project, query.one("after")?, limit).await?;
     let next = tasks.last().filter(|_| tasks.len() == limit).map(|last| last.task.name.to_string());
-    Ok(Json::ok(Page { items: tasks.iter().map(|view| TaskItem::new(&view.task, &view.revision)).collect(), next }))
+    Ok(Json(Page { items: tasks.iter().map(|view| TaskItem::new(&view.task, &view.revision)).collect(), next }))
 }
 
 /// `POST /api/v1/projects/{project}/task-plan`: what applying would do; nothing changes.
 pub(super) async fn plan(
     State(api): State<Api>,
     AtProject(project): AtProject,
-    JsonBody(body): JsonBody<{ limits::APPLY_BODY }>,
+    JsonBody(body): JsonBody<ApplyTasks>,
 ) -> Answered<PlanAnswer> {
-    let plan = api.control.plan_tasks(&apply_of(project, ApplyTasks::parse(&body)?)).await?;
-    Ok(Json::ok(PlanAnswer::new(&plan)))
+    let plan = api.control.plan_tasks(&apply_of(project, body)).await?;
+    Ok(Json(PlanAnswer::new(&plan)))
 }
 
 /// `PUT /api/v1/projects/{project}/tasks`: what the named tasks are from now on; with `prune`, all there are.
@@ -48,10 +46,10 @@ pub(super) async fn apply(
     State(api): State<Api>,
     By(caller): By,
     AtProject(project): AtProject,
-    JsonBody(body): JsonBody<{ limits::APPLY_BODY }>,
+    JsonBody(body): JsonBody<ApplyTasks>,
 ) -> Answered<TasksAnswer> {
-    let changed = api.control.apply_tasks(&caller, apply_of(project, ApplyTasks::parse(&body)?)).await?;
-    Ok(Json::ok(TasksAnswer { changed }))
+    let changed = api.control.apply_tasks(&caller, apply_of(project, body)).await?;
+    Ok(Json(TasksAnswer { changed }))
 }
 
 fn apply_of(project: ProjectName, body: ApplyTasks) -> Apply {
@@ -64,11 +62,18 @@ pub(super) async fn get(
     State(api): State<Api>,
     AtProject(project): AtProject,
     AtTask(name): AtTask,
-    query: Query,
+    _: Query<()>,
 ) -> Answered<TaskDetail> {
-    query.only(&[])?;
     let view = api.control.task(&project, &name).await?;
-    Ok(Json::ok(TaskDetail::new(&view.task, &view.revision)))
+    Ok(Json(TaskDetail::new(&view.task, &view.revision)))
+}
+
+/// What a deletion's query names.
+pub(super) struct Cascade;
+
+impl Known for Cascade {
+    const PARAMS: &'static [Param] =
+        &[Param::switch("cascade", "Whether what waits of it is cancelled and what runs is told to stop.")];
 }
 
 /// `DELETE /api/v1/projects/{project}/tasks/{task}`: refused while a run of it is open, unless `?cascade=true`.
@@ -77,11 +82,11 @@ pub(super) async fn delete(
     By(caller): By,
     AtProject(project): AtProject,
     AtTask(name): AtTask,
-    query: Query,
+    query: Query<Cascade>,
 ) -> Answered<TasksAnswer> {
-    let cascade = query.only(&["cascade"])?.switch("cascade")?;
+    let cascade = query.switch("cascade")?;
     let changed = api.control.delete_task(&caller, project, name, cascade).await?;
-    Ok(Json::ok(TasksAnswer { changed }))
+    Ok(Json(TasksAnswer { changed }))
 }
 
 /// `GET /api/v1/projects/{project}/tasks/{task}/revisions`: newest first; those of a deleted task, too.
@@ -89,14 +94,13 @@ pub(super) async fn revisions(
     State(api): State<Api>,
     AtProject(project): AtProject,
     AtTask(name): AtTask,
-    query: Query,
+    query: Query<Paged>,
 ) -> Answered<Page<TaskRevisionItem>> {
-    let query = query.only(&["after", "limit"])?;
     let limit = query.limit()?;
     let before = query.one::<AtRevision>("after")?.map(|at| at.0);
     let history = api.control.task_history(&project, &name, before, limit).await?;
     let next = history.last().filter(|_| history.len() == limit).map(|last| last.number.to_string());
-    Ok(Json::ok(Page { items: history.iter().map(item).collect(), next }))
+    Ok(Json(Page { items: history.iter().map(item).collect(), next }))
 }
 
 /// `GET /api/v1/projects/{project}/tasks/{task}/revisions/{number}`.
@@ -105,11 +109,10 @@ pub(super) async fn revision(
     AtProject(project): AtProject,
     AtTask(name): AtTask,
     AtRevision(number): AtRevision,
-    query: Query,
+    _: Query<()>,
 ) -> Answered<TaskRevisionDetail> {
-    query.only(&[])?;
     let (one, revision) = api.control.task_revision(&project, &name, number).await?;
-    Ok(Json::ok(TaskRevisionDetail::new(item(&one), &revision)))
+    Ok(Json(TaskRevisionDetail::new(item(&one), &revision)))
 }
 
 /// `POST /api/v1/projects/{project}/tasks/{task}/runs`: 201 for a new run, 200 for what the same key submitted before.
@@ -118,15 +121,12 @@ pub(super) async fn run(
     By(caller): By,
     AtProject(project): AtProject,
     AtTask(name): AtTask,
-    headers: HeaderMap,
-    JsonBody(body): JsonBody<{ limits::REVISION_BODY }>,
-) -> Answered<RunDetail> {
-    let idempotency_key = idempotency_key(&headers)?;
-    let RunTaskBody { params } = if body.is_empty() { RunTaskBody::default() } else { RunTaskBody::parse(&body)? };
+    IdempotencyKey(idempotency_key): IdempotencyKey,
+    JsonBody(RunTaskBody { params }): JsonBody<RunTaskBody>,
+) -> Result<Made<RunDetail>, ApiError> {
     let ask = RunTask { project, name, parameters: params, idempotency_key };
     let admitted = api.control.run_task(&caller, ask).await?;
-    let status = if admitted.replayed { StatusCode::OK } else { StatusCode::CREATED };
-    Ok(Json(status, detail(&admitted.run)))
+    Ok(Made { new: !admitted.replayed, answer: detail(&admitted.run) })
 }
 
 fn item(one: &TaskRevision) -> TaskRevisionItem {

@@ -6,7 +6,7 @@ use leasehold_wire::api::version::Version;
 use super::answer::Json;
 
 pub(super) async fn version() -> Json<Version> {
-    Json::ok(Version {
+    Json(Version {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         protocol_min: *PROTOCOLS.start(),
         protocol_max: *PROTOCOLS.end(),

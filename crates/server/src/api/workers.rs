@@ -7,12 +7,11 @@ use leasehold_wire::api::worker::{WorkerDetail, WorkerItem};
 
 use super::Api;
 use super::answer::{Answered, Json};
-use super::query::Query;
+use super::query::{Paged, Query};
 use super::request::AtWorker;
 
 /// `GET /api/v1/workers`: in the order of their names.
-pub(super) async fn list(State(api): State<Api>, query: Query) -> Answered<Page<WorkerItem>> {
-    let query = query.only(&["after", "limit"])?;
+pub(super) async fn list(State(api): State<Api>, query: Query<Paged>) -> Answered<Page<WorkerItem>> {
     let limit = query.limit()?;
     let workers = api.control.workers(query.one("after")?, limit).await?;
     let next = workers.last().filter(|_| workers.len() == limit).map(|last| last.worker.id.to_string());
@@ -28,14 +27,13 @@ pub(super) async fn list(State(api): State<Api>, query: Query) -> Answered<Page<
             )
         })
         .collect();
-    Ok(Json::ok(Page { items, next }))
+    Ok(Json(Page { items, next }))
 }
 
 /// `GET /api/v1/workers/{worker}`.
-pub(super) async fn get(State(api): State<Api>, AtWorker(worker): AtWorker, query: Query) -> Answered<WorkerDetail> {
-    query.only(&[])?;
+pub(super) async fn get(State(api): State<Api>, AtWorker(worker): AtWorker, _: Query<()>) -> Answered<WorkerDetail> {
     let found = api.control.worker(&worker).await?;
-    Ok(Json::ok(detail(&found)))
+    Ok(Json(detail(&found)))
 }
 
 /// Everything about a worker.

@@ -7,5 +7,6 @@ mod fixture;
 mod garbage;
 mod ingress;
 mod listener;
+mod openapi;
 mod races;
 mod streams;

@@ -4,17 +4,22 @@ use leasehold_core::cancel::Cancel;
 use leasehold_core::canonical::Value;
 use leasehold_core::limits::{JSON_BODY, WHY_BYTES};
 use leasehold_core::shape::ShapeError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::request;
+use super::request::{self, asked};
 use super::run::RunDetail;
 
 /// The request; an empty body is one without a reason.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct CancelRun {
     /// The person's words, for the run's events.
+    #[schemars(length(max = WHY_BYTES))]
     pub why: Option<String>,
 }
+
+asked!(CancelRun, JSON_BODY);
 
 impl CancelRun {
     /// Reads a body; answers every mistake.
@@ -34,7 +39,7 @@ impl CancelRun {
 }
 
 /// What became of a cancel.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum CancelOutcome {
     /// Nothing had started: the run is cancelled.
@@ -59,7 +64,7 @@ impl From<&Cancel> for CancelOutcome {
 }
 
 /// The answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CancelAnswer {
     /// What the cancel did.
     pub outcome: CancelOutcome,

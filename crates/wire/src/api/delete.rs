@@ -3,18 +3,24 @@
 use leasehold_core::canonical::Value;
 use leasehold_core::limits::{JSON_BODY, WHY_BYTES};
 use leasehold_core::shape::ShapeError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::request;
+use super::request::{self, asked};
 
 /// The request; an empty body deletes a worker that holds nothing.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct DeleteWorker {
     /// Whether the person is sure that the machine is gone, with everything that ran there.
+    #[schemars(default)]
     pub destroyed: bool,
     /// The person's words, for the audit.
+    #[schemars(length(max = WHY_BYTES))]
     pub why: Option<String>,
 }
+
+asked!(DeleteWorker, JSON_BODY);
 
 impl DeleteWorker {
     /// Reads a body; answers every mistake.
@@ -37,7 +43,7 @@ impl DeleteWorker {
 }
 
 /// The answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteAnswer {
     /// Whether it changed anything; otherwise the worker had been deleted before.
     pub changed: bool,

@@ -3,17 +3,22 @@
 use leasehold_core::canonical::Value;
 use leasehold_core::limits::{JSON_BODY, WHY_BYTES};
 use leasehold_core::shape::ShapeError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::request;
+use super::request::{self, asked};
 use super::worker::WorkerDetail;
 
 /// The request of both; an empty body is one without a reason.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct DrainWorker {
     /// The person's words, for the worker's page and the audit.
+    #[schemars(length(max = WHY_BYTES))]
     pub why: Option<String>,
 }
+
+asked!(DrainWorker, JSON_BODY);
 
 impl DrainWorker {
     /// Reads a body; answers every mistake.
@@ -33,7 +38,7 @@ impl DrainWorker {
 }
 
 /// The answer of both.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DrainAnswer {
     /// Whether it changed anything; otherwise it was so before.
     pub changed: bool,

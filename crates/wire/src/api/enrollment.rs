@@ -7,9 +7,11 @@ use leasehold_core::id::{EnrollmentId, WorkerId};
 use leasehold_core::limits::{ENROLLMENT_TTL, ENROLLMENT_TTL_MAX, JSON_BODY, LABELS, NAME_BYTES};
 use leasehold_core::shape::ShapeError;
 use leasehold_core::time::Millis;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::request;
+use super::request::{self, asked};
+use super::schema;
 use super::secret::SecretText;
 use super::time::Time;
 use super::worker::WorkerStatus;
@@ -19,13 +21,17 @@ use crate::field;
 pub const TTL_MIN: Millis = Millis::from_secs(1);
 
 /// The request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct CreateEnrollment {
     /// The worker it makes; without a name the control plane makes one up.
+    #[schemars(with = "Option<schema::Name>")]
     pub worker: Option<WorkerId>,
     /// Labels the worker gets.
+    #[schemars(default)]
     pub labels: BTreeMap<String, String>,
     /// How long the token works: 15 minutes unless told otherwise, at most 7 days.
+    #[schemars(with = "Option<schema::Span>")]
     pub ttl: Millis,
 }
 
@@ -34,6 +40,8 @@ impl Default for CreateEnrollment {
         Self { worker: None, labels: BTreeMap::new(), ttl: ENROLLMENT_TTL }
     }
 }
+
+asked!(CreateEnrollment, JSON_BODY);
 
 impl CreateEnrollment {
     /// Reads a body; answers every mistake. An empty body asks for every default.
@@ -66,13 +74,15 @@ impl CreateEnrollment {
 }
 
 /// The answer: the only one of the API that holds a secret, and only once.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EnrollmentAnswer {
     /// The enrollment.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Id")]
     pub id: EnrollmentId,
     /// The worker it makes.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Name")]
     pub worker: WorkerId,
     /// Labels the worker gets.
     pub labels: BTreeMap<String, String>,

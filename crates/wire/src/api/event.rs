@@ -5,13 +5,15 @@ use std::collections::BTreeMap;
 use leasehold_core::event;
 use leasehold_core::id::{AttemptId, RunId};
 use leasehold_core::run::RunState;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::schema;
 use super::time::Time;
 use crate::field;
 
 /// One event.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Event {
     /// Its place in the run's story: 1, 2, …
     pub sequence: u64,
@@ -21,9 +23,11 @@ pub struct Event {
     pub kind: String,
     /// To which run.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Id")]
     pub run_id: RunId,
     /// To which of its attempts.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    #[schemars(with = "Option<schema::Id>")]
     pub attempt_id: Option<AttemptId>,
     /// Who did it: `local:1000`, `token:ci`, `worker:nas`, `system`.
     pub actor: String,
@@ -47,9 +51,10 @@ impl From<&event::Event> for Event {
 }
 
 /// The last of the server-sent events of a run (`event: end`): nothing more comes. A stream without it broke.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct EventsEnd {
     /// Where the run stands.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::OneOf<RunState>")]
     pub run_state: RunState,
 }

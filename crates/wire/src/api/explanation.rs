@@ -8,19 +8,23 @@ use leasehold_core::occupancy::{self, LimitFact};
 use leasehold_core::placement;
 use leasehold_core::resolve::Verb;
 use leasehold_core::run::RunState;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::schema;
 use super::time::Time;
 use crate::field;
 
 /// The answer to *why is it still pending*.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunExplanation {
     /// The run.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Id")]
     pub run_id: RunId,
     /// Where it stands; a run has more to explain while it is pending or lost, or where something of it cannot be killed.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::OneOf<RunState>")]
     pub state: RunState,
     /// Why it is pending, while it is.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -37,7 +41,7 @@ pub struct RunExplanation {
 }
 
 /// A limit of runs at once, and what other runs hold of it.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Limit {
     /// Whose: `task`, `project`.
     pub of: String,
@@ -52,10 +56,11 @@ pub struct Limit {
 }
 
 /// A run that holds a place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Holder {
     /// Which run.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Id")]
     pub run_id: RunId,
     /// What people call it.
     pub name: String,
@@ -65,6 +70,7 @@ pub struct Holder {
     pub hold: String,
     /// Who has it, or had.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    #[schemars(with = "Option<schema::Name>")]
     pub worker: Option<WorkerId>,
     /// Since when.
     pub since: Time,
@@ -91,12 +97,13 @@ impl From<&LimitFact> for Limit {
 }
 
 /// The open question of a lost run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Question {
     /// The number of the attempt in question.
     pub attempt: u64,
     /// Who had it.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    #[schemars(with = "Option<schema::Name>")]
     pub worker: Option<WorkerId>,
     /// What is on record, a sentence each.
     pub known: Vec<String>,
@@ -107,10 +114,11 @@ pub struct Question {
 }
 
 /// One thing that a person may say about a lost run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResolveOption {
     /// The verb.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::OneOf<Verb>")]
     pub verb: Verb,
     /// What it does.
     pub effect: String,
@@ -130,7 +138,7 @@ impl From<&lost::Question> for Question {
 }
 
 /// Why a run is pending.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Explanation {
     /// What to expect: `no_workers`, `never`, `busy`, `limited`, `ready`.
     pub outlook: String,
@@ -148,10 +156,11 @@ pub struct Explanation {
 }
 
 /// The part of one worker.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerExplanation {
     /// Which worker.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Name")]
     pub worker: WorkerId,
     /// Has it everything that is required, whatever its state now?
     pub capable: bool,
@@ -163,7 +172,7 @@ pub struct WorkerExplanation {
 }
 
 /// One thing that does not fit.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Mismatch {
     /// What kind of thing.
     pub class: String,

@@ -9,9 +9,11 @@ use data_encoding::BASE64;
 use leasehold_core::frame::{Body, Frame, Stream};
 use leasehold_core::id::AttemptId;
 use leasehold_core::run::RunState;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::run::{Log, Outcome};
+use super::schema;
 use super::time::Time;
 use crate::field;
 
@@ -59,17 +61,18 @@ pub enum LogEvent {
 }
 
 /// The output of another attempt begins.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AttemptBegins {
     /// Which attempt.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Id")]
     pub id: AttemptId,
     /// Which try.
     pub number: u64,
 }
 
 /// Bytes of one stream, exactly as they were written: as text where they are UTF-8, else as base64.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Output {
     /// Where they were written to.
     pub stream: OutputStream,
@@ -84,7 +87,7 @@ pub struct Output {
 }
 
 /// Which of a process's streams.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OutputStream {
     /// Standard output.
@@ -122,7 +125,7 @@ impl Output {
 }
 
 /// Output that had to be dropped at this place.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Cut {
     /// `quota`, `disk_full` or `write_failed`.
     pub reason: String,
@@ -135,10 +138,11 @@ pub struct Cut {
 }
 
 /// The end of the stream.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct End {
     /// Where the run stands.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::OneOf<RunState>")]
     pub run_state: RunState,
     /// What it ended with, if it has.
     #[serde(default, skip_serializing_if = "Option::is_none")]

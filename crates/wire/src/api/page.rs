@@ -1,9 +1,10 @@
 //! A page of a list, and where the next one begins.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// A page.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Page<T> {
     /// The items.
     pub items: Vec<T>,

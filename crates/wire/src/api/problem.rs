@@ -1,12 +1,13 @@
 //! Problems of the operator API (`application/problem+json`, RFC 9457): a stable code, every field that is wrong, and the fix.
 
 use leasehold_core::shape::{ShapeError, ShapeErrorKind};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 macro_rules! codes {
     ($($(#[$doc:meta])* $variant:ident = $text:literal, $status:literal, $title:literal;)+) => {
         /// The stable code of a problem.
-        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+        #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
         #[serde(rename_all = "snake_case")]
         pub enum ProblemCode {
             $($(#[$doc])* $variant,)+
@@ -91,7 +92,7 @@ codes! {
 }
 
 /// A request that was not done.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Problem {
     /// A URI of the kind of problem: `urn:leasehold:problem:<code>`.
     #[serde(rename = "type")]
@@ -116,7 +117,7 @@ pub struct Problem {
 }
 
 /// One mistake in one field.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct FieldError {
     /// The field, such as `revision.placement.require.runtimes.python`; empty for the whole body.
     pub path: String,

@@ -5,20 +5,27 @@ use leasehold_core::id::ProjectName;
 use leasehold_core::limits::{CONCURRENCY_MAX, JSON_BODY, NAME_BYTES};
 use leasehold_core::project::Project;
 use leasehold_core::shape::{ShapeError, Table};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::request;
+use super::request::{self, asked};
+use super::schema;
 use super::time::Time;
 use crate::field;
 
 /// A project that is to be made.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct CreateProject {
     /// Its name.
+    #[schemars(with = "schema::Name")]
     pub name: ProjectName,
     /// How many of its runs may hold a place at once; none: any number.
+    #[schemars(range(min = 1, max = CONCURRENCY_MAX))]
     pub concurrency: Option<u32>,
 }
+
+asked!(CreateProject, JSON_BODY);
 
 impl CreateProject {
     /// Reads a body; answers every mistake.
@@ -38,11 +45,15 @@ impl CreateProject {
 }
 
 /// A project's settings, whole: what is left out is not limited.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct SetProject {
     /// How many of its runs may hold a place at once; none: any number.
+    #[schemars(range(min = 1, max = CONCURRENCY_MAX))]
     pub concurrency: Option<u32>,
 }
+
+asked!(SetProject, JSON_BODY);
 
 impl SetProject {
     /// Reads a body; answers every mistake.
@@ -61,10 +72,11 @@ fn concurrency(table: &Table<'_>) -> Option<u32> {
 }
 
 /// A project as it is shown.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProjectItem {
     /// Its name.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Name")]
     pub name: ProjectName,
     /// How many of its runs may hold a place at once; missing: any number.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -84,7 +96,7 @@ impl ProjectItem {
 }
 
 /// The answer to what makes or changes a project.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ProjectAnswer {
     /// Whether it changed anything; otherwise it was so before.
     pub changed: bool,
@@ -93,7 +105,7 @@ pub struct ProjectAnswer {
 }
 
 /// The answer to a deletion.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct DeleteProjectAnswer {
     /// Whether it changed anything; otherwise it had been deleted before.
     pub changed: bool,

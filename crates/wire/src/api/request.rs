@@ -2,6 +2,30 @@
 
 use leasehold_core::canonical::{CanonicalError, Value};
 use leasehold_core::shape::{Report, ShapeError, ShapeErrorKind, Table};
+use schemars::JsonSchema;
+
+/// A request body of the operator API: its size, its reader, and the schema that the API's description shows of it.
+pub trait Request: JsonSchema + Sized {
+    /// Most bytes.
+    const LIMIT: usize;
+
+    /// Reads a body; answers every mistake.
+    fn read(body: &[u8]) -> Result<Self, Vec<ShapeError>>;
+}
+
+/// Makes a type with a `parse` of its own a [`Request`] of at most so many bytes.
+macro_rules! asked {
+    ($request:ty, $limit:expr) => {
+        impl crate::api::request::Request for $request {
+            const LIMIT: usize = $limit;
+
+            fn read(body: &[u8]) -> Result<Self, Vec<leasehold_core::shape::ShapeError>> {
+                Self::parse(body)
+            }
+        }
+    };
+}
+pub(super) use asked;
 
 /// Reads a body of at most `limit` bytes as a table of `known` keys; answers every mistake.
 pub(super) fn read<T>(

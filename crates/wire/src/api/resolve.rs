@@ -5,21 +5,29 @@ use leasehold_core::counter::AttemptNumber;
 use leasehold_core::limits::{JSON_BODY, WHY_BYTES};
 use leasehold_core::resolve::{Resolve, Verb};
 use leasehold_core::shape::ShapeError;
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::request;
+use super::request::{self, asked};
 use super::run::RunDetail;
+use super::schema;
 
 /// The request.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct ResolveRun {
     /// What is said.
+    #[schemars(with = "schema::OneOf<Verb>")]
     pub verb: Verb,
     /// The person's reason, for the run's events and the audit.
+    #[schemars(length(max = WHY_BYTES))]
     pub why: Option<String>,
     /// The attempt that it is said about: a word that names it never speaks about one that came since.
+    #[schemars(with = "Option<u32>", range(min = 1))]
     pub attempt: Option<AttemptNumber>,
 }
+
+asked!(ResolveRun, JSON_BODY);
 
 impl ResolveRun {
     /// Reads a body; answers every mistake.
@@ -47,7 +55,7 @@ impl ResolveRun {
 }
 
 /// What became of a word.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum ResolveOutcome {
     /// It is noted; the question stays open.
@@ -69,7 +77,7 @@ impl From<Resolve> for ResolveOutcome {
 }
 
 /// The answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct ResolveAnswer {
     /// What the word did.
     pub outcome: ResolveOutcome,

@@ -45,6 +45,8 @@ pub const TASK_REVISION: &str = "/api/v1/projects/{project}/tasks/{task}/revisio
 pub const ENROLLMENTS: &str = "/api/v1/enrollments";
 /// `GET`: a page of the audit, oldest first (`?limit=&after=`); with `?newest=true` newest first.
 pub const AUDIT: &str = "/api/v1/audit";
+/// `GET`: the API's description, `OpenAPI` 3.1.
+pub const OPENAPI: &str = "/api/v1/openapi.json";
 /// `GET`: what the control plane is and speaks.
 pub const VERSION: &str = "/api/v1/version";
 /// `GET`: the process lives.

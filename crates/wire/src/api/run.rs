@@ -9,28 +9,34 @@ use leasehold_core::log::{LogState, completeness};
 use leasehold_core::resolve;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::{Run, RunState, StopIntent};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::schema;
 use super::time::Time;
 use crate::document::Document;
 use crate::field;
 
 /// A run in a list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunItem {
     /// Which run.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Id")]
     pub id: RunId,
     /// Whose namespace.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Name")]
     pub project: ProjectName,
     /// Of which task, if of one.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    #[schemars(with = "Option<schema::Name>")]
     pub task: Option<TaskName>,
     /// The name of its revision, or its command's first words.
     pub name: String,
     /// Where it stands.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::OneOf<RunState>")]
     pub state: RunState,
     /// Compare-and-swap version.
     pub version: u64,
@@ -40,6 +46,7 @@ pub struct RunItem {
     pub attempt: u64,
     /// Who has its latest attempt, or had.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    #[schemars(with = "Option<schema::Name>")]
     pub worker: Option<WorkerId>,
     /// When it was submitted.
     pub created_at: Time,
@@ -60,11 +67,12 @@ pub struct RunItem {
     pub stop: Option<Stop>,
     /// The digest of its revision.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Sha256")]
     pub revision_digest: Digest,
 }
 
 /// A run with everything there is to show.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct RunDetail {
     /// What a list shows of it.
     #[serde(flatten)]
@@ -79,22 +87,26 @@ pub struct RunDetail {
     /// Its attempts, in order.
     pub attempts: Vec<AttemptDetail>,
     /// What it executes, every default written out.
+    #[schemars(with = "schema::TaskShape")]
     pub revision: Document,
 }
 
 /// One try at a run.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct AttemptDetail {
     /// Which attempt.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Id")]
     pub id: AttemptId,
     /// Which try: 1, 2, …
     pub number: u64,
     /// Where it stands.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::OneOf<attempt::AttemptState>")]
     pub state: attempt::AttemptState,
     /// Who has it, or had.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    #[schemars(with = "Option<schema::Name>")]
     pub worker: Option<WorkerId>,
     /// When it was claimed.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -113,6 +125,7 @@ pub struct AttemptDetail {
     pub outcome: Option<Outcome>,
     /// What closed its question, once it was lost.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::OneOf<Resolution>")]
     pub resolution: Resolution,
     /// The word of the person who closed its question.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -136,7 +149,7 @@ pub struct AttemptDetail {
 }
 
 /// The word of the person who closed a lost attempt's question.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Word {
     /// `retry`, `mark-failed` or `mark-succeeded`.
     pub verb: String,
@@ -156,7 +169,7 @@ impl From<&resolve::Word> for Word {
 }
 
 /// Processes that could not be killed.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct CancelIncomplete {
     /// How many.
     pub count: u64,
@@ -165,7 +178,7 @@ pub struct CancelIncomplete {
 }
 
 /// A process on its machine.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Process {
     /// The boot it lives in.
     pub boot_id: String,
@@ -176,7 +189,7 @@ pub struct Process {
 }
 
 /// What the machine used up for an attempt.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Usage {
     /// Processor time in user mode.
     pub user_ms: u64,
@@ -191,24 +204,28 @@ pub struct Usage {
 }
 
 /// How each limit that a revision asks for was kept: `cgroup`, `rlimit` or `none`; absent where it asks for none.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LimitsKept {
     /// `limits.memory_mib`.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    #[schemars(with = "Option<schema::OneOf<LimitMeans>>")]
     pub memory: Option<LimitMeans>,
     /// `limits.cpu`.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    #[schemars(with = "Option<schema::OneOf<LimitMeans>>")]
     pub cpu: Option<LimitMeans>,
     /// `limits.pids`.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    #[schemars(with = "Option<schema::OneOf<LimitMeans>>")]
     pub pids: Option<LimitMeans>,
 }
 
 /// How much of a log has arrived.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Log {
     /// Whether it is whole: `open`, `complete`, `partial` or `incomplete`.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::OneOf<LogState>")]
     pub state: LogState,
     /// Why it is incomplete: `disk_full`, `write_failed`, `launcher_died`, `end_unknown`.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -224,7 +241,7 @@ pub struct Log {
 }
 
 /// Output that a log does not hold.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct LogCut {
     /// `quota`, `disk_full` or `write_failed`.
     pub reason: String,
@@ -254,7 +271,7 @@ impl Log {
 }
 
 /// The wish that a run stop.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Stop {
     /// `cancel` or `timeout`.
     pub reason: String,
@@ -274,7 +291,7 @@ impl From<&StopIntent> for Stop {
 }
 
 /// What an attempt or a run ended with.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Outcome {
     /// Which kind of end.
     pub kind: OutcomeKind,
@@ -296,7 +313,7 @@ pub struct Outcome {
 }
 
 /// Which kind of end.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum OutcomeKind {
     /// The process ended by itself.

@@ -1,10 +1,11 @@
 //! A secret text that an answer is meant to carry, once: wiped when dropped, never `Debug`-printed.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 /// A secret text.
-#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, Zeroize, ZeroizeOnDrop)]
+#[derive(Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema, Zeroize, ZeroizeOnDrop)]
 #[serde(transparent)]
 pub struct SecretText(String);
 

@@ -9,23 +9,32 @@ use leasehold_core::id::{ProjectName, TaskName};
 use leasehold_core::limits::{ARGUMENT_BYTES, NAME_BYTES, PARAMETERS, REVISION_BODY};
 use leasehold_core::revision::Revision;
 use leasehold_core::shape::ShapeError;
+use schemars::JsonSchema;
 
-use super::request;
+use super::request::{self, asked};
+use super::schema;
 
 /// A run as it is asked for.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct SubmitRun {
     /// Whose namespace.
+    #[schemars(with = "Option<schema::Name>")]
     pub project: ProjectName,
     /// Of which task, if of one.
+    #[schemars(with = "Option<schema::Name>")]
     pub task: Option<TaskName>,
     /// What to execute.
+    #[schemars(with = "schema::TaskShape")]
     pub revision: Revision,
     /// What its parameters say this time.
+    #[schemars(default)]
     pub params: BTreeMap<String, String>,
 }
 
 const KEYS: [&str; 4] = ["params", "project", "revision", "task"];
+
+asked!(SubmitRun, REVISION_BODY);
 
 impl SubmitRun {
     /// Reads a body; answers every mistake.

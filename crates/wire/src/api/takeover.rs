@@ -4,16 +4,21 @@ use leasehold_core::canonical::Value;
 use leasehold_core::limits::{JSON_BODY, TAKEOVER_TTL, TAKEOVER_TTL_MAX, WHY_BYTES};
 use leasehold_core::shape::ShapeError;
 use leasehold_core::time::Millis;
+use schemars::JsonSchema;
 
 use super::enrollment::TTL_MIN;
-use super::request;
+use super::request::{self, asked};
+use super::schema;
 
 /// The request; an empty body asks for every default. The answer is the worker.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct GrantTakeover {
     /// How long the grant counts: 15 minutes unless told otherwise, at most a day.
+    #[schemars(with = "Option<schema::Span>")]
     pub ttl: Millis,
     /// The person's words, for the worker's page and the audit.
+    #[schemars(length(max = WHY_BYTES))]
     pub why: Option<String>,
 }
 
@@ -22,6 +27,8 @@ impl Default for GrantTakeover {
         Self { ttl: TAKEOVER_TTL, why: None }
     }
 }
+
+asked!(GrantTakeover, JSON_BODY);
 
 impl GrantTakeover {
     /// Reads a body; answers every mistake.

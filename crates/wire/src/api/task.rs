@@ -9,23 +9,30 @@ use leasehold_core::limits::{APPLY_BODY, APPLY_TASKS, ARGUMENT_BYTES, PARAMETERS
 use leasehold_core::revision::Revision;
 use leasehold_core::shape::{Field, ShapeError, ShapeErrorKind};
 use leasehold_core::task::{Plan, Planned, Task};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::request;
+use super::request::{self, asked};
+use super::schema;
 use super::time::Time;
 use crate::document::Document;
 use crate::field;
 
 /// The tasks of a project as a person wants them.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct ApplyTasks {
     /// The revision of each, each under its own name.
+    #[schemars(with = "Vec<schema::TaskShape>", length(max = APPLY_TASKS))]
     pub tasks: BTreeMap<TaskName, Revision>,
     /// Whether what is not named goes.
+    #[schemars(default)]
     pub prune: bool,
     /// Whether what goes takes its runs with it.
+    #[schemars(default)]
     pub cascade: bool,
     /// The plan that was shown: no other is carried out.
+    #[schemars(with = "Option<schema::Sha256>")]
     pub plan: Option<Digest>,
 }
 
@@ -33,6 +40,8 @@ pub struct ApplyTasks {
 const DIGEST_BYTES: usize = 64;
 
 const APPLY_KEYS: [&str; 4] = ["cascade", "plan", "prune", "tasks"];
+
+asked!(ApplyTasks, APPLY_BODY);
 
 impl ApplyTasks {
     /// Reads a body; answers every mistake.
@@ -80,10 +89,11 @@ fn add(field: &Field<'_>, revision: Revision, tasks: &mut BTreeMap<TaskName, Rev
 }
 
 /// One line of a plan.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanLine {
     /// Which task.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Name")]
     pub name: TaskName,
     /// `create`, `update`, `keep` or `remove`.
     pub step: String,
@@ -104,10 +114,11 @@ impl PlanLine {
 }
 
 /// What applying would do.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanAnswer {
     /// What tells this plan from every other.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Sha256")]
     pub plan: Digest,
     /// Its lines, in the order of names.
     pub tasks: Vec<PlanLine>,
@@ -121,20 +132,22 @@ impl PlanAnswer {
 }
 
 /// The answer to what changes tasks.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TasksAnswer {
     /// Whether it changed anything; otherwise it was so before.
     pub changed: bool,
 }
 
 /// A task in a list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskItem {
     /// Whose namespace.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Name")]
     pub project: ProjectName,
     /// Its name.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Name")]
     pub name: TaskName,
     /// What it is for, in its author's words.
     #[serde(default, skip_serializing_if = "Option::is_none")]
@@ -143,6 +156,7 @@ pub struct TaskItem {
     pub number: u64,
     /// The digest of that revision.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Sha256")]
     pub revision_digest: Digest,
     /// When it came to be, or came back.
     pub created_at: Time,
@@ -166,12 +180,13 @@ impl TaskItem {
 }
 
 /// One task.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskDetail {
     /// What a list shows of it.
     #[serde(flatten)]
     pub item: TaskItem,
     /// What its next run executes, with every default.
+    #[schemars(with = "schema::TaskShape")]
     pub revision: Document,
 }
 
@@ -183,12 +198,13 @@ impl TaskDetail {
 }
 
 /// One of the revisions that a task had.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskRevisionItem {
     /// Which.
     pub number: u64,
     /// Its digest.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Sha256")]
     pub revision_digest: Digest,
     /// Since when.
     pub applied_at: Time,
@@ -197,12 +213,13 @@ pub struct TaskRevisionItem {
 }
 
 /// One of the revisions that a task had, with all it says.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct TaskRevisionDetail {
     /// What a list shows of it.
     #[serde(flatten)]
     pub item: TaskRevisionItem,
     /// All it says, with every default.
+    #[schemars(with = "schema::TaskShape")]
     pub revision: Document,
 }
 
@@ -214,15 +231,22 @@ impl TaskRevisionDetail {
 }
 
 /// A run of a task as it is asked for.
-#[derive(Debug, Clone, Default, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
 pub struct RunTask {
     /// What its parameters say this time.
+    #[schemars(default)]
     pub params: BTreeMap<String, String>,
 }
 
+asked!(RunTask, REVISION_BODY);
+
 impl RunTask {
-    /// Reads a body; answers every mistake.
+    /// Reads a body; answers every mistake. An empty body says no parameter.
     pub fn parse(body: &[u8]) -> Result<Self, Vec<ShapeError>> {
+        if body.is_empty() {
+            return Ok(Self::default());
+        }
         request::read(body, REVISION_BODY, &["params"], |table, _| {
             let params = table.optional("params").map(|field| {
                 let text =

@@ -1,9 +1,10 @@
 //! What a control plane is and speaks.
 
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 /// The answer.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Version {
     /// The software's version.
     pub version: String,

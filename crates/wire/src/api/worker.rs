@@ -7,17 +7,20 @@ use leasehold_core::id::{AttemptId, SessionId, WorkerId};
 use leasehold_core::session::{Session as CoreSession, SessionState};
 use leasehold_core::time::LeaseInstant;
 use leasehold_core::worker::{Drain as CoreDrain, Takeover as CoreTakeover, Worker, WorkerState};
+use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::schema;
 use super::time::Time;
 use crate::document::Document;
 use crate::field;
 
 /// A worker in a list.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerItem {
     /// Its name.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Name")]
     pub id: WorkerId,
     /// Whether it can be given work.
     pub status: WorkerStatus,
@@ -46,7 +49,7 @@ pub struct WorkerItem {
 }
 
 /// Whether a worker can be given work.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum WorkerStatus {
     /// Its session is live.
@@ -90,7 +93,7 @@ impl WorkerStatus {
 }
 
 /// A worker with everything there is to show.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WorkerDetail {
     /// What a list shows of it.
     #[serde(flatten)]
@@ -106,6 +109,7 @@ pub struct WorkerDetail {
     pub session: Option<Session>,
     /// What the machine can do.
     #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(with = "Option<schema::Object>")]
     pub capabilities: Option<Document>,
     /// The attempts whose leases it holds.
     pub active_attempts: Vec<Active>,
@@ -114,12 +118,13 @@ pub struct WorkerDetail {
 }
 
 /// Something that keeps a worker from doing its part.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Fault {
     /// What is wrong, in one word.
     pub kind: String,
     /// With which attempt, where it is about one.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    #[schemars(with = "Option<schema::Id>")]
     pub attempt_id: Option<AttemptId>,
     /// In words.
     pub detail: String,
@@ -139,7 +144,7 @@ impl From<&CoreFault> for Fault {
 }
 
 /// A person's wish that a worker take nothing new.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Drain {
     /// Who.
     pub by: String,
@@ -157,7 +162,7 @@ impl From<&CoreDrain> for Drain {
 }
 
 /// A person's permission for one registration that would be kept out otherwise.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Takeover {
     /// Who granted it.
     pub by: String,
@@ -175,12 +180,16 @@ impl From<&CoreTakeover> for Takeover {
 }
 
 /// An attempt whose lease a worker holds.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(transparent)]
-pub struct Active(#[serde(with = "field::text")] pub AttemptId);
+pub struct Active(
+    #[serde(with = "field::text")]
+    #[schemars(with = "schema::Id")]
+    pub AttemptId,
+);
 
 /// Where a session stands: what it may do, and whether anybody hears it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "snake_case")]
 pub enum SessionStatus {
     /// It takes work.
@@ -219,10 +228,11 @@ impl SessionStatus {
 }
 
 /// One life of a worker's agent.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct Session {
     /// Which life.
     #[serde(with = "field::text")]
+    #[schemars(with = "schema::Id")]
     pub id: SessionId,
     /// Its place among the worker's lives.
     pub generation: u64,

@@ -8,6 +8,7 @@ mod get;
 mod history;
 mod list;
 mod run;
+mod schema;
 
 use clap::{Args, Subcommand};
 use leasehold_core::id::ProjectName;
@@ -45,6 +46,8 @@ pub(crate) enum Task {
     Run(run::Run),
     /// Delete a task
     Delete(delete::Delete),
+    /// Print the JSON Schema of a task file, for editors
+    Schema(schema::Schema),
 }
 
 impl Task {
@@ -58,6 +61,7 @@ impl Task {
             Self::History(history) => history.execute().await,
             Self::Run(run) => Box::pin(run.execute()).await,
             Self::Delete(delete) => delete.execute().await,
+            Self::Schema(schema) => schema.execute(),
         }
     }
 }
