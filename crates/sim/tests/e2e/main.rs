@@ -15,6 +15,7 @@ mod examples;
 mod exit_codes;
 mod fault_points;
 mod fences;
+mod freezer;
 mod kill_the_agent;
 mod live_jobs;
 mod marks;

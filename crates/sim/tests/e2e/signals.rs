@@ -11,8 +11,9 @@ use leasehold_sim::cluster::{Cluster, WorkerOptions};
 use leasehold_sim::eventually::eventually;
 use leasehold_sim::process::{Running, Stream};
 use leasehold_sim::seed::Seed;
-use rustix::process::Signal;
+use rustix::process::{Pid, Signal, kill_process};
 
+use crate::freezer::Freezer;
 use crate::marks::{Marks, lives};
 
 /// A job that lives until a file is there, and marks its start and its end.
@@ -75,6 +76,52 @@ fn a_sigterm_among_sighups_is_heard() -> Result<()> {
         ended.expect_code(0);
         cluster.start_agent(near)?;
     }
+    cluster.shut_down()
+}
+
+/// Whether a process waits for another to end.
+fn waits_for_a_process(pid: u32) -> Result<bool> {
+    let open = std::fs::read_dir(format!("/proc/{pid}/fd"))?.flatten();
+    Ok(open.filter_map(|fd| std::fs::read_link(fd.path()).ok()).any(|file| file.to_string_lossy().contains("pidfd")))
+}
+
+/// Whether an agent's writer is there: it goes first.
+fn writes(pid: u32) -> Result<bool> {
+    let threads = std::fs::read_dir(format!("/proc/{pid}/task"))?.flatten();
+    let mut names = threads.filter_map(|thread| std::fs::read_to_string(thread.path().join("comm")).ok());
+    Ok(names.any(|name| name.trim() == "durable"))
+}
+
+#[test]
+fn a_word_to_an_image_that_is_leaving_is_heard_by_the_next() -> Result<()> {
+    let Some(freezer) = Freezer::make("a-word-to-the-next-image")? else { return Ok(()) };
+    let mut cluster = Cluster::start()?;
+    let near = cluster.join(WorkerOptions::named("near"))?;
+    let pid = cluster.directory().join("pid");
+    let run = cluster.submit(&["--", "sh", "-c", &format!("echo $$ >{}; exec sleep 600", pid.display())]);
+    cluster.wait_for_state(&run, "running")?;
+    let job = std::fs::read_to_string(&pid)?;
+    freezer.hold(job.trim())?;
+
+    // A thread of the agent's waits for what does not end, and keeps the image that leaves from ending for a second.
+    let launcher = *cluster.worker(near).launchers().first().context("a launcher")?;
+    kill_process(Pid::from_raw(i32::try_from(launcher)?).context("its pid")?, Signal::KILL)?;
+    let agent = cluster.worker(near).agent_pid();
+    eventually("the agent to wait for the job's process", || match waits_for_a_process(agent) {
+        Ok(true) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+    cluster.signal_agent(near, Signal::HUP)?;
+    eventually("the image to be leaving", || match writes(agent) {
+        Ok(false) => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+    cluster.signal_agent(near, Signal::USR1)?;
+    cluster.wait_for_agent_end(near)?.expect_code(0);
+
+    freezer.set("THAWED")?;
+    cluster.start_agent(near)?;
+    cluster.wait_for_state(&run, "lost")?;
     cluster.shut_down()
 }
 

@@ -14,6 +14,7 @@ use std::process::ExitCode;
 use leasehold_core::attempt::{LimitMeans, RejectReason};
 use leasehold_core::frame::Stream;
 use leasehold_core::time::Clock;
+use nix::sys::signal::SigSet;
 use rustix::fs::{CWD, Mode, OFlags, openat};
 use rustix::pipe::{PipeFlags, pipe_with};
 use rustix::process::{
@@ -140,6 +141,8 @@ fn launch(directory: &Path, clock: &'static dyn Clock) -> Result<Running, Refuse
 /// What this process is before it knows its job. Answers the umask that the job gets.
 fn become_launcher() -> io::Result<Mode> {
     fork::close_inherited_on_exec()?;
+    // The agent keeps its own waiting ([`crate::run`]); a launcher and its job are told by them, as every process is.
+    SigSet::all().thread_unblock()?;
     refuse_ignored_children()?;
     // Fails only for a process that leads its group already: then the session is its own for what matters here.
     let _ = setsid();

@@ -52,7 +52,7 @@ use prepare::{Start, prepare};
 use questions::{Asked, Followers};
 use readiness::register;
 use service_manager::ServiceManager;
-use signals::{Signals, Unheeded};
+use signals::Signals;
 use tasks::{BROKE, Tasks};
 use timer::Timer;
 
@@ -101,22 +101,17 @@ pub fn run(options: &Options, clock: &'static dyn Clock, entropy: impl Entropy +
     };
     let start = prepare(options, clock, entropy)?;
     let runtimes = start.runtimes.clone();
-    let (exit, unheeded) = runtime.block_on(async {
+    let exit = runtime.block_on(async {
         let mut manager = ServiceManager::new(options.watchdog);
-        let exit = drive(start, &mut signals, &mut manager, options.config.drain_timeout, clock).await?;
-        if !exit.begins_again() {
-            return Ok((exit, Unheeded::default()));
-        }
-        service_manager::starting_over();
-        Ok::<_, RunError>((exit, signals.hold().await?))
+        drive(start, &mut signals, &mut manager, options.config.drain_timeout, clock).await
     })?;
     // A launcher's answer that is still awaited is found out by the next start.
     if exit.begins_again() {
+        service_manager::starting_over();
         runtime.shutdown_timeout(THREADS_END);
     } else {
         runtime.shutdown_background();
     }
-    unheeded.send_again();
     Ok(Ended { exit, runtimes: (exit == Exit::Expired).then_some(runtimes) })
 }
 
@@ -197,7 +192,7 @@ async fn drive(
         input = loop {
             tokio::select! {
                 biased;
-                signal = signals.next() => break Input::Signal(signal),
+                signal = signals.next() => break Input::Signal(signal?),
                 () = manager.feed() => {}
                 Some(asked) = asked.recv() => match asked {
                     // Whoever asked may have gone.

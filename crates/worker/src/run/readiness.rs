@@ -1,13 +1,14 @@
-//! Descriptors that the runtime waits for: timer, log watch, control connections.
+//! Descriptors that the runtime waits for: timer, log watch, control connections, signals.
 //!
 //! Never here: anything but the registration. It needs `unsafe` because the runtime must rely on a descriptor staying the
-//! same and open; the two types that may be registered guarantee that by owning it.
+//! same and open; the types that may be registered guarantee that by owning it.
 
 #![expect(unsafe_code, reason = "the runtime's only registration that is not deprecated is unsafe; see `register`")]
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 
+use nix::sys::signalfd::SignalFd;
 use tokio::io::unix::AsyncFd;
 
 use crate::launcher::ControlConnection;
@@ -17,6 +18,7 @@ pub(super) trait OwnsDescriptor: AsRawFd {}
 
 impl OwnsDescriptor for OwnedFd {}
 impl OwnsDescriptor for ControlConnection {}
+impl OwnsDescriptor for SignalFd {}
 
 /// Registers a descriptor with the runtime.
 pub(super) fn register<T: OwnsDescriptor>(value: T) -> io::Result<AsyncFd<T>> {

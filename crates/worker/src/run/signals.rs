@@ -1,93 +1,89 @@
 //! What a person or a service manager tells this process by signal; none is lost, and none is fatal, while it executes
 //! its own binary again.
 //!
-//! Handlers do not survive an `exec`, and by default each of these signals kills. So they are blocked before it: one that
-//! comes meanwhile waits in the kernel, and the next image hears it once its own handlers are there. One that was heard
-//! before and not acted upon is sent again. (Worker design, *Shutdown* and *One start path*.)
+//! A handler takes a signal away from the kernel, on whichever thread it comes to, and what it has noted is gone with the
+//! image. So nothing is ever handled: these signals are blocked in every thread, wait in the kernel until one is asked for,
+//! and what nobody has asked for is still there for the next image. (Worker design, *Shutdown* and *One start path*.)
 
-use std::pin::pin;
-use std::task::Poll;
+use std::io;
 
 use nix::sys::signal::{SigSet, Signal as Number};
-use rustix::process::{Signal as ToSend, getpid, kill_process};
-use tokio::signal::unix::{Signal as Stream, SignalKind, signal};
+use nix::sys::signalfd::{SfdFlags, SignalFd};
+use tokio::io::unix::AsyncFd;
+use tokio::signal::unix::{SignalKind, signal};
 
+use super::readiness::register;
 use crate::engine::port::Signal;
 
-/// The signals that are listened to.
+/// Those that say how to leave.
+const LEAVING: [(Number, SignalKind); 3] = [
+    (Number::SIGTERM, SignalKind::terminate()),
+    (Number::SIGINT, SignalKind::interrupt()),
+    (Number::SIGUSR1, SignalKind::user_defined1()),
+];
+/// The one that says to begin again.
+const STARTING_OVER: [(Number, SignalKind); 1] = [(Number::SIGHUP, SignalKind::hangup())];
+
+/// The signals that are listened to. Each stays where it is until it is acted upon.
 pub(super) struct Signals {
-    terminate: Stream,
-    interrupt: Stream,
-    leave: Stream,
-    hang_up: Stream,
+    leaving: AsyncFd<SignalFd>,
+    starting_over: AsyncFd<SignalFd>,
 }
-
-/// The same signals as a set.
-fn ours() -> SigSet {
-    let mut set = SigSet::empty();
-    for number in [Number::SIGTERM, Number::SIGINT, Number::SIGUSR1, Number::SIGHUP] {
-        set.add(number);
-    }
-    set
-}
-
-/// Signals that were heard and not acted upon.
-#[derive(Debug, Default)]
-pub(super) struct Unheeded(Vec<ToSend>);
 
 impl Signals {
-    /// Listens from now on, also to what has waited since before an `exec`. Nothing else runs in this process yet: what
-    /// it starts must not inherit a blocked signal.
-    pub(super) fn listen() -> std::io::Result<Self> {
-        let signals = Self {
-            terminate: signal(SignalKind::terminate())?,
-            interrupt: signal(SignalKind::interrupt())?,
-            leave: signal(SignalKind::user_defined1())?,
-            hang_up: signal(SignalKind::hangup())?,
-        };
-        ours().thread_unblock()?;
-        Ok(signals)
+    /// Listens from now on, also to what has waited since before an `exec`. There is no other thread yet: each that comes
+    /// inherits that they are blocked. So does every process that is started; a launcher undoes it
+    /// ([`crate::launcher::main`]).
+    pub(super) fn listen() -> io::Result<Self> {
+        Ok(Self { leaving: blocked(&LEAVING)?, starting_over: blocked(&STARTING_OVER)? })
     }
 
     /// The next one. May be dropped and called again.
-    pub(super) async fn next(&mut self) -> Signal {
-        tokio::select! {
-            biased;
-            _ = self.terminate.recv() => Signal::Terminate,
-            _ = self.interrupt.recv() => Signal::Terminate,
-            _ = self.leave.recv() => Signal::LeaveRunning,
-            _ = self.hang_up.recv() => Signal::StartOver,
-        }
-    }
-
-    /// From now on signals wait for the next image of this process. Answers what was heard already.
-    pub(super) async fn hold(&mut self) -> std::io::Result<Unheeded> {
-        ours().thread_block()?;
-        // What a handler has noted reaches the streams with the runtime's next look at its descriptors.
-        for _ in 0..2 {
-            tokio::task::yield_now().await;
-        }
-        let mut unheeded = Unheeded::default();
-        for (stream, number) in
-            [(&mut self.terminate, ToSend::TERM), (&mut self.interrupt, ToSend::INT), (&mut self.leave, ToSend::USR1)]
-        {
-            let mut heard = pin!(stream.recv());
-            let heard = std::future::poll_fn(|context| Poll::Ready(heard.as_mut().poll(context).is_ready())).await;
-            if heard {
-                unheeded.0.push(number);
+    pub(super) async fn next(&mut self) -> io::Result<Signal> {
+        loop {
+            // Whoever is told to leave need not begin again before.
+            let taken = tokio::select! {
+                biased;
+                taken = take(&self.leaving) => taken?,
+                taken = take(&self.starting_over) => taken?,
+            };
+            match taken {
+                Number::SIGUSR1 => return Ok(Signal::LeaveRunning),
+                Number::SIGHUP => return Ok(Signal::StartOver),
+                Number::SIGTERM | Number::SIGINT => return Ok(Signal::Terminate),
+                _ => {}
             }
         }
-        Ok(unheeded)
     }
 }
 
-impl Unheeded {
-    /// Sends them again, to wait with the others. The other threads are gone: none could take one away.
-    pub(super) fn send_again(self) {
-        for number in self.0 {
-            if let Err(error) = kill_process(getpid(), number) {
-                tracing::warn!("a signal is lost: {error}");
-            }
+/// Blocks signals and opens a descriptor that tells of those that wait.
+fn blocked(signals: &[(Number, SignalKind)]) -> io::Result<AsyncFd<SignalFd>> {
+    let mut set = SigSet::empty();
+    for (number, _) in signals {
+        set.add(*number);
+    }
+    set.thread_block()?;
+    for (_, kind) in signals {
+        // Its handler never runs. But what is ignored here (by `nohup`, by a shell's `&`) would be in every job as well,
+        // and what has a handler is not.
+        let _ = signal(*kind)?;
+    }
+    register(SignalFd::with_flags(&set, SfdFlags::SFD_CLOEXEC | SfdFlags::SFD_NONBLOCK)?)
+}
+
+/// One that waits, at once taken away from the kernel.
+async fn take(descriptor: &AsyncFd<SignalFd>) -> io::Result<Number> {
+    loop {
+        let mut ready = descriptor.readable().await?;
+        let read = ready.try_io(|descriptor| match descriptor.get_ref().read_signal() {
+            Ok(Some(signal)) => Ok(signal.ssi_signo),
+            Ok(None) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(errno) => Err(errno.into()),
+        });
+        if let Ok(number) = read {
+            let number = i32::try_from(number?).map_err(io::Error::other)?;
+            return Ok(Number::try_from(number)?);
         }
     }
 }

@@ -2,7 +2,7 @@
 //! time and whole, and nobody else of the machine is signalled. With control groups and without them.
 
 use std::io::{Read, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
@@ -10,6 +10,8 @@ use leasehold_sim::cluster::{Cluster, WorkerOptions};
 use leasehold_sim::eventually::eventually;
 use leasehold_sim::story;
 use rustix::time::{ClockId, clock_gettime};
+
+use crate::freezer::Freezer;
 
 /// Between SIGTERM and SIGKILL, as the runs below ask for it.
 const GRACE_MS: i64 = 1000;
@@ -138,47 +140,6 @@ fn a_background_child_that_keeps_stdout_holds_up_no_end() -> Result<()> {
         cluster.shut_down()?;
     }
     Ok(())
-}
-
-/// A freezer of cgroup version 1: what is frozen there does not even hear SIGKILL.
-struct Freezer(PathBuf);
-
-impl Freezer {
-    /// `None` where this machine has none that we may use; said aloud.
-    fn make(test: &str) -> Result<Option<Self>> {
-        let mounts = std::fs::read_to_string("/proc/self/mountinfo")?;
-        let mount = mounts.lines().find(|line| line.contains(" - cgroup ") && line.ends_with(",freezer"));
-        let point = mount.and_then(|line| line.split(' ').nth(4));
-        let name = format!("leasehold-{test}-{}", std::process::id());
-        let made = point.map(|point| Path::new(point).join(name)).filter(|path| std::fs::create_dir(path).is_ok());
-        if made.is_none() {
-            eprintln!("skipped: {test} needs root and a freezer of cgroup version 1");
-        }
-        Ok(made.map(Self))
-    }
-
-    fn hold(&self, pid: &str) -> Result<()> {
-        std::fs::write(self.0.join("cgroup.procs"), pid)?;
-        self.set("FROZEN")
-    }
-
-    fn set(&self, state: &str) -> Result<()> {
-        std::fs::write(self.0.join("freezer.state"), state)?;
-        eventually("the freezer", || {
-            let is = std::fs::read_to_string(self.0.join("freezer.state")).unwrap_or_default();
-            if is.trim() == state { Ok(()) } else { Err(is) }
-        })
-    }
-}
-
-impl Drop for Freezer {
-    fn drop(&mut self) {
-        let _ = std::fs::write(self.0.join("freezer.state"), "THAWED");
-        let gone = eventually("the freezer to be empty", || std::fs::remove_dir(&self.0).map_err(|e| e.to_string()));
-        if let Err(error) = gone {
-            eprintln!("{error:#}");
-        }
-    }
 }
 
 #[test]
