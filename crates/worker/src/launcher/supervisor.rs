@@ -204,10 +204,14 @@ impl Supervisor {
         let overdue = self.killing_since.is_some_and(|since| now.since(since) >= KILL_PATIENCE);
         if self.killing_since.is_some() && !self.gave_up && !self.all_gone() {
             self.kill_round();
-            // The direct child itself is never given up: without its end there is nothing to say but that.
-            self.gave_up = self.ended.is_some() && overdue;
-            if self.ended.is_none() && overdue {
-                self.say_left();
+            if overdue && !self.all_gone() {
+                // What this very round killed may be gone by now.
+                self.look_again();
+                // The direct child itself is never given up: without its end there is nothing to say but that.
+                self.gave_up = self.ended.is_some();
+                if !self.gave_up {
+                    self.say_left();
+                }
             }
         }
         if now >= self.tick_at {

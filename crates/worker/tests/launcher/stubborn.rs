@@ -8,7 +8,7 @@ use std::process::{Child, Command, Stdio};
 use leasehold_core::attempt::{ExitStatus, Left, StopReason};
 use leasehold_core::time::Millis;
 use leasehold_worker::launcher::stop_named::stop_named;
-use leasehold_worker::launcher::{JobIdentity, LauncherState, Receipt};
+use leasehold_worker::launcher::{ControlConnection, JobIdentity, LauncherState, Receipt};
 use leasehold_worker::process_identity::{ProcessIdentity, boot_id, signal_verified};
 use rustix::process::{Pid, Signal, geteuid};
 
@@ -121,6 +121,9 @@ fn a_background_child_that_keeps_stdout_open_holds_nothing_up() {
     rustix::process::kill_process(pid, Signal::KILL).unwrap();
 }
 
+/// Jobs that are stuck at once.
+const JOBS: usize = 8;
+
 /// A freezer of version 1: what is frozen there does not even hear SIGKILL.
 struct Freezer(PathBuf);
 
@@ -166,27 +169,41 @@ impl Drop for Freezer {
 #[test]
 fn a_job_that_the_kernel_does_not_let_go_of_is_said_to_be_left_until_it_goes() {
     let Some(freezer) = Freezer::make("frozen-job") else { return };
-    let mut fixture = sh("echo $$; sleep 600");
-    fixture.request.grace = Millis::ZERO;
-    let started = fixture.start();
-    let pid = started.first_line();
-    assert!(matches!(started.state(), Some(LauncherState::Running { left: None, .. })));
-    freezer.take(&pid);
-    started.control().stop(StopReason::Cancel, None).unwrap();
-    let expected = Left { count: 1, pids: vec![pid.parse().unwrap()] };
-    loop {
-        match started.state() {
-            Some(LauncherState::Running { left: Some(left), .. }) => break assert_eq!(left, expected),
-            Some(LauncherState::Running { left: None, .. }) => {}
-            other => panic!("{other:?}"),
+    let jobs: Vec<_> = (0..JOBS)
+        .map(|_| {
+            let mut fixture = sh("echo $$; sleep 600");
+            fixture.request.grace = Millis::ZERO;
+            let started = fixture.start();
+            let pid = started.first_line();
+            assert!(matches!(started.state(), Some(LauncherState::Running { left: None, .. })));
+            freezer.take(&pid);
+            started.control().stop(StopReason::Cancel, None).unwrap();
+            (started, Left { count: 1, pids: vec![pid.parse().unwrap()] })
+        })
+        .collect();
+    for (started, expected) in &jobs {
+        loop {
+            match started.state() {
+                Some(LauncherState::Running { left: Some(left), .. }) => break assert_eq!(left, *expected),
+                Some(LauncherState::Running { left: None, .. }) => {}
+                other => panic!("{other:?}"),
+            }
         }
     }
     // Another job of this machine is none the worse for it.
     assert_eq!(sh("exit 3").end().exit_code(), 3);
-    freezer.set("THAWED");
-    let ended = started.end();
-    assert_eq!(ended.stopped(), (StopReason::Cancel, ExitStatus::Signal(9)));
-    assert_eq!(ended.ending.left_count, 0);
+    std::thread::scope(|scope| {
+        for (started, _) in &jobs {
+            // Whatever wakes a launcher makes it kill once more: some are at it when their job goes.
+            scope.spawn(|| while matches!(ControlConnection::connect(&started.dir), Ok(Some(_))) {});
+        }
+        freezer.set("THAWED");
+    });
+    for (started, _) in jobs {
+        let ended = started.end();
+        assert_eq!(ended.stopped(), (StopReason::Cancel, ExitStatus::Signal(9)));
+        assert_eq!(ended.ending.left_count, 0, "nothing is left when it is said");
+    }
 }
 
 #[test]

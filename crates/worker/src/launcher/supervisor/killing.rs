@@ -10,6 +10,7 @@ use rustix::process::{Signal, getpid, kill_process, kill_process_group, setprior
 use super::Supervisor;
 use crate::cgroup::JobGroup;
 use crate::launcher::descendants;
+use crate::process_identity::table;
 
 /// The nice value of a launcher that kills.
 const FIRST_IN_LINE: i32 = -20;
@@ -63,6 +64,13 @@ impl Supervisor {
                 return;
             }
             self.reap();
+        }
+    }
+
+    /// What of the job lives, and is not about to be reaped.
+    pub(super) fn look_again(&mut self) {
+        if let Ok(table) = table() {
+            self.left = descendants::of(getpid(), &table);
         }
     }
 
