@@ -146,6 +146,10 @@ impl<S: Store> Scene<S> {
         ApiTokenId::new(self.clock.utc(), &self.numbers)
     }
 
+    pub(crate) fn session_id(&self) -> SessionId {
+        SessionId::new(self.clock.utc(), &self.numbers)
+    }
+
     pub(crate) fn attempt_id(&self) -> AttemptId {
         AttemptId::new(self.clock.utc(), &self.numbers)
     }

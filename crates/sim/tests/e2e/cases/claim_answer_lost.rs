@@ -2,7 +2,8 @@
 //! is killed as well. One start per run, and one claim: the same offer again, no attempt spent.
 //!
 //! A few rounds with real processes, on one control plane and on three replicas; two hundred with the real engine in its
-//! simulated world (`leasehold-worker`, `engine::tests`).
+//! simulated world (`leasehold-worker`, `engine::tests`), and two hundred between two replicas' connections to PostgreSQL
+//! (`leasehold-sql`, `postgres::tests::lost_claims`).
 
 use std::collections::BTreeSet;
 

@@ -19,6 +19,7 @@ mod beats_differ;
 mod clock;
 mod commits;
 mod hints;
+mod lost_claims;
 mod observed;
 mod opening;
 mod plain;
