@@ -56,6 +56,32 @@ fn an_idle_worker_writes_nothing() {
     assert_eq!(world.calls["heartbeat"] / 240, 1, "one beat per interval: {:?}", world.calls);
 }
 
+#[test]
+fn an_idle_worker_asks_once_per_interval_outside_its_pull() {
+    let mut world = World::new(3, CALM);
+    world.start_agent();
+    // What it ran before leaves nothing that asks on.
+    world.submit_in(1_000);
+    world.run_until("the run ended", |world| world.runs.len() == 1 && all_ended(world));
+    world.run_until("nothing left", World::is_clean);
+    let quiet = world.now + 60_000;
+    world.run_until("a quiet minute", |world| world.now > quiet);
+    let before = world.calls.clone();
+    let later = world.now + 3_600_000;
+    world.run_until("a quiet hour", |world| world.now > later);
+    let mut asked = world.calls.clone();
+    for (call, count) in &mut asked {
+        *count -= before.get(call).copied().unwrap_or_default();
+    }
+    let outside: usize = asked.iter().filter(|(call, _)| **call != "pull").map(|(_, count)| count).sum();
+    let intervals = 3_600 / 15;
+    assert!(
+        (intervals - 4..=intervals + 4).contains(&outside),
+        "{outside} requests in {intervals} intervals: {asked:?}"
+    );
+    assert_eq!(outside, asked["heartbeat"], "and each is a beat: {asked:?}");
+}
+
 /// The schedule of one seed: submissions, cancels and crashes in the storm, then fair weather.
 fn storm(seed: u64, weather: Weather) -> World {
     let mut world = World::new(seed, weather);
