@@ -1,5 +1,6 @@
 //! Control planes whose state is in PostgreSQL: replicas that come and go, a database that is killed, one that fails over.
 
+mod clock_steps;
 mod failover;
 mod killed;
 mod migrate_store;
