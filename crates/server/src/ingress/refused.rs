@@ -67,7 +67,8 @@ impl From<ServiceError<Refusal>> for Refused {
             }
             ServiceError::Unknown { reason } => {
                 tracing::warn!(reason, "whether a worker call was done is unknown");
-                overloaded("whether it was done is not known: send the same call again", AGAIN)
+                let Self(problem) = overloaded("whether it was done is not known: send the same call again", AGAIN);
+                Self(Box::new(problem.of_an_unknown_commit()))
             }
             ServiceError::Damaged { reason } => {
                 tracing::error!(reason, "a stored row is damaged");
@@ -93,18 +94,21 @@ impl IntoResponse for Refused {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_wire::v1::problem::Done;
+
     use super::*;
 
     #[test]
     fn an_unknown_commit_is_overloaded_and_keeps_the_stores_words_to_itself() {
         let errors = [
-            ServiceError::NotDone { reason: "row 7 of /var/db".to_owned() },
-            ServiceError::Unknown { reason: "row 7 of /var/db".to_owned() },
-            ServiceError::Damaged { reason: "row 7 of /var/db".to_owned() },
+            (ServiceError::NotDone { reason: "row 7 of /var/db".to_owned() }, None),
+            (ServiceError::Unknown { reason: "row 7 of /var/db".to_owned() }, Some(Done::Unknown)),
+            (ServiceError::Damaged { reason: "row 7 of /var/db".to_owned() }, None),
         ];
-        for error in errors {
+        for (error, done) in errors {
             let Refused(problem) = error.into();
             assert_eq!((problem.status, problem.code), (503, RefusalCode::Overloaded));
+            assert_eq!(problem.done, done);
             assert!(problem.retry_after_ms.is_some());
             assert!(!problem.detail.contains("row 7"), "{}", problem.detail);
         }

@@ -36,6 +36,9 @@ pub struct Problem {
     /// The field that cannot be read, where it is one.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub field: Option<String>,
+    /// Whether it was done, where that is not certain.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub done: Option<Done>,
     /// When asking again makes sense, where that is known.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::number::option")]
     pub retry_after_ms: Option<Millis>,
@@ -47,6 +50,23 @@ pub struct Problem {
     pub lease: Option<Lease>,
 }
 
+/// What is known of a call that was not answered as it should be. Whoever does not know this member cannot read the problem
+/// and concludes the same: nothing.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Done {
+    /// It may have been done: only the same call again tells.
+    Unknown,
+}
+
+impl Problem {
+    /// The same, of a call of which nobody knows whether it was done.
+    #[must_use]
+    pub fn of_an_unknown_commit(self) -> Self {
+        Self { done: Some(Done::Unknown), ..self }
+    }
+}
+
 impl From<&Refusal> for Problem {
     fn from(core: &Refusal) -> Self {
         Self {
@@ -56,6 +76,7 @@ impl From<&Refusal> for Problem {
             code: core.code,
             detail: core.message.chars().take(DETAIL).collect(),
             field: None,
+            done: None,
             retry_after_ms: core.retry_after,
             session: core.session.as_deref().map(Into::into),
             lease: core.lease.as_deref().map(Into::into),

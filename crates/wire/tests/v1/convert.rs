@@ -200,6 +200,31 @@ fn every_refusal_becomes_a_problem_and_comes_back() {
     }
 }
 
+/// The problem as 0.1.0 reads it.
+#[derive(Debug, serde::Deserialize)]
+#[serde(deny_unknown_fields)]
+#[expect(dead_code, reason = "only whether it can be read matters")]
+struct EarlierProblem {
+    schema: String,
+    r#type: String,
+    title: String,
+    status: u16,
+    code: String,
+    detail: String,
+    retry_after_ms: Option<u64>,
+}
+
+/// It would take `overloaded` for *not done*, and its own next beat then for another process's. What it cannot read it takes
+/// for an answer that was lost.
+#[test]
+fn a_worker_of_an_earlier_release_reads_no_refusal_where_the_commit_is_unknown() {
+    let refusal = Refusal::new(RefusalCode::Overloaded, "why").retry_after(Millis::from_secs(1));
+    let (known, unknown) = (Problem::from(&refusal), Problem::from(&refusal).of_an_unknown_commit());
+    serde_json::from_slice::<EarlierProblem>(&encode(&known)).unwrap();
+    assert!(serde_json::from_slice::<EarlierProblem>(&encode(&unknown)).is_err());
+    assert_eq!(parse::<Problem>(&encode(&unknown)).unwrap(), unknown);
+}
+
 #[test]
 fn the_status_of_every_code_is_the_protocols() {
     let rows = [

@@ -64,6 +64,7 @@ pub(crate) fn examples() -> Vec<Example> {
         example("end-answer", &m::end_answer()),
         example("problem", &m::problem()),
         example("problem-waiting", &m::problem_waiting()),
+        example("problem-unknown", &m::problem_unknown()),
     ]
 }
 

@@ -371,6 +371,12 @@ pub(crate) fn problem_waiting() -> Problem {
     Problem::from(&refusal)
 }
 
+pub(crate) fn problem_unknown() -> Problem {
+    let refusal = Refusal::new(RefusalCode::Overloaded, "whether it was done is not known: send the same call again")
+        .retry_after(Millis::from_secs(1));
+    Problem::from(&refusal).of_an_unknown_commit()
+}
+
 /// The canonical value of bytes that are known to be JSON.
 pub(crate) fn value(bytes: &[u8]) -> Value {
     Value::parse(bytes, usize::MAX).unwrap()

@@ -86,7 +86,7 @@ fn an_unknown_field_anywhere_is_refused_by_its_path() {
 
 #[test]
 fn a_missing_field_anywhere_is_refused_by_its_path() {
-    const OPTIONAL: [&str; 16] = [
+    const OPTIONAL: [&str; 17] = [
         "draining",
         "faults",
         "attempt_id",
@@ -103,6 +103,7 @@ fn a_missing_field_anywhere_is_refused_by_its_path() {
         "session",
         "lease",
         "field",
+        "done",
     ];
     each(|example, body| {
         let mut pointers = Vec::new();
@@ -275,6 +276,7 @@ fn each_message_refuses_what_its_fields_do_not_allow() {
         ("end-never-spawned", "/ending", json!({"never_spawned": {}}), InvalidRequest),
         ("end-answer", "/run_state", json!("fine"), InvalidRequest),
         ("problem", "/code", json!("teapot"), InvalidRequest),
+        ("problem-unknown", "/done", json!("perhaps"), InvalidRequest),
     ];
     let examples = examples();
     for (name, pointer, bad, code) in rows {

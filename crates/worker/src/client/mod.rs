@@ -21,7 +21,7 @@ use leasehold_core::directive::Directive;
 use leasehold_core::id::SessionId;
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::time::{Millis, UtcMillis};
-use leasehold_wire::v1::problem::Problem;
+use leasehold_wire::v1::problem::{Done, Problem};
 use leasehold_wire::{Message, parse};
 use tokio::sync::watch;
 
@@ -161,6 +161,7 @@ fn concluded(response: &Response, read: fn(&[u8]) -> Result<Answered, String>) -
 /// A refusal in the protocol's own words; anything else proves nothing.
 pub(crate) fn refused(response: &Response) -> Outcome {
     match parse::<Problem>(&response.body) {
+        Ok(Problem { done: Some(Done::Unknown), detail, .. }) => Outcome::Unknown(detail),
         Ok(problem) => Outcome::Refused(Refusal::from(&problem)),
         Err(_) => Outcome::Unknown(format!("status {} without a problem of this protocol", response.status)),
     }

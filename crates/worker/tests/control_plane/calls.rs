@@ -12,6 +12,7 @@ use leasehold_wire::encode;
 use leasehold_wire::v1::drain::DrainAnswer;
 use leasehold_wire::v1::logs::LogsAnswer;
 use leasehold_wire::v1::offline::OfflineAnswer;
+use leasehold_wire::v1::problem::Problem;
 use leasehold_wire::v1::register::RegisterAnswer;
 use leasehold_worker::client::Client;
 use leasehold_worker::engine::port::{Answer, Call, HeldLease, Outcome, SessionNumbers};
@@ -170,6 +171,15 @@ async fn what_was_read_and_not_answered_is_unknown() {
     let late = outcome(&client, &drain(), Millis::new(300)).await;
     assert!(matches!(late, Outcome::Unknown(_)), "{late:?}");
     assert!(server.requests().len() <= 1);
+}
+
+#[tokio::test]
+async fn what_the_control_plane_does_not_know_itself_is_unknown() {
+    let refusal = Refusal::new(RefusalCode::Overloaded, "send it again").retry_after(Millis::from_secs(1));
+    let problem = Problem::from(&refusal).of_an_unknown_commit();
+    let (_server, client) = plane(move |_| Reply::Answer(503, encode(&problem))).await;
+    let outcome = outcome(&client, &drain(), PATIENCE).await;
+    assert!(matches!(&outcome, Outcome::Unknown(why) if why == "send it again"), "{outcome:?}");
 }
 
 #[tokio::test]
