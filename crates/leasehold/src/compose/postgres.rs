@@ -9,8 +9,8 @@ use anyhow::Context as _;
 use leasehold_control::Metrics;
 use leasehold_core::database::{Distrust, History, Trust, trust};
 use leasehold_core::time::Clock;
-use leasehold_sql::postgres::{PostgresOptions, PostgresStore, Witness};
-use leasehold_sql::sqlite::{Lock, OpenError as LockError, Stage, mark};
+use leasehold_sql::postgres::{OpenError as PostgresError, PostgresOptions, PostgresStore, Witness};
+use leasehold_sql::sqlite::{Lock, OpenError as LockError, Place, Stage, mark};
 use leasehold_store::port::Store;
 
 use super::sqlite::in_use;
@@ -41,7 +41,7 @@ pub(super) async fn open(
     clock: Arc<dyn Clock>,
     metrics: Metrics,
 ) -> anyhow::Result<Opened> {
-    refuse_living_sqlite(data)?;
+    let moved_to = moved_to(data)?;
     let lock = match Lock::take(&data.database()) {
         Ok(lock) => lock,
         Err(LockError::Held { pid, .. }) => return Err(in_use(data, pid)),
@@ -51,18 +51,28 @@ pub(super) async fn open(
         .observed(Arc::new(metrics))
         .witnessed(Arc::new(Memory::of(data)?))
         .watching_the_clock(clock);
-    Ok(Opened { store: connect(url, options).await?, _lock: lock })
+    let options = moved_to.into_iter().fold(options, PostgresOptions::only);
+    let store = connect(url, options).await;
+    let store = store.map_err(|error| match error.downcast_ref::<PostgresError>() {
+        Some(PostgresError::Elsewhere { .. }) => error.context(format!(
+            "choose another directory with --data, or name with --database where this one was moved; if the database itself was \
+             moved or upgraded since, remove {}, which is older than it",
+            data.database().display()
+        )),
+        _ => error,
+    })?;
+    Ok(Opened { store, _lock: lock })
 }
 
-/// A control plane has one store: a file of SQLite beside it must be one that was moved away.
-fn refuse_living_sqlite(data: &DataDirectory) -> anyhow::Result<()> {
+/// A control plane has one store: a file of SQLite beside it must be one that was moved away. Answers where to.
+fn moved_to(data: &DataDirectory) -> anyhow::Result<Option<Place>> {
     let path = data.database();
     if !path.exists() {
-        return Ok(());
+        return Ok(None);
     }
     let place = data.path().display();
     match mark(&path)? {
-        Some(moved) if moved.stage == Stage::Finished => Ok(()),
+        Some(moved) if moved.stage == Stage::Finished => Ok(Some(moved.to)),
         Some(moved) => anyhow::bail!(
             "the move of the installation in {place} to {} did not end: run `leasehold migrate-store` again with the same --data \
              and --database",

@@ -7,6 +7,7 @@ use leasehold_core::database::{ClusterId, History, Timeline};
 use tokio_postgres::Client;
 
 use super::open::OpenError;
+use crate::sqlite::Place;
 
 /// Remembers the histories of a database.
 pub trait Witness: Send + Sync {
@@ -28,4 +29,13 @@ pub(super) async fn of(client: &Client) -> Result<History, OpenError> {
         .map_err(|_| OpenError::History(format!("the server names its timeline `{timeline}`, which is no number")))?;
     // PostgreSQL shows the identifier as signed in SQL and as unsigned everywhere else.
     Ok(History { cluster: ClusterId::new(cluster.cast_unsigned()), timeline: Timeline::new(timeline) })
+}
+
+/// Which database a connection leads to, which people call `told`, with everything in `schema`.
+pub(super) async fn place(client: &Client, told: &str, schema: &str) -> Result<Place, OpenError> {
+    let sql = "SELECT oid::bigint FROM pg_database WHERE datname = current_database()";
+    let asked = client.query_one(sql, &[]).await.and_then(|row| row.try_get::<_, i64>(0));
+    let number = asked.map_err(|source| OpenError::asked("ask which database it is", source))?;
+    let database = u32::try_from(number).unwrap_or_default();
+    Ok(Place { url: told.to_owned(), history: of(client).await?, database, schema: schema.to_owned() })
 }

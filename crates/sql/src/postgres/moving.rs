@@ -104,12 +104,7 @@ impl Target {
         let unhurried = "SET statement_timeout TO 0; SET lock_timeout TO '60s'; \
                          SET idle_in_transaction_session_timeout TO '10min'";
         client.batch_execute(unhurried).await.map_err(asked)?;
-        let history = history::of(&client).await?;
-        let sql = "SELECT oid::bigint FROM pg_database WHERE datname = current_database()";
-        let database: i64 = client.query_one(sql, &[]).await.and_then(|row| row.try_get(0)).map_err(asked)?;
-        let schema = options.schema.clone();
-        let place =
-            Place { url: told.to_owned(), history, database: u32::try_from(database).unwrap_or_default(), schema };
+        let place = history::place(&client, told, &options.schema).await?;
         Ok(Self { client, place, clock: options.clock.clone(), is_made: found == known })
     }
 

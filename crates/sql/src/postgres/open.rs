@@ -10,9 +10,10 @@ use super::beats::Beats;
 use super::clock::{Clocks, Watch};
 use super::connect::{self, Address};
 use super::hints::Hints;
-use super::history::Witness;
+use super::history::{self, Witness};
 use super::migrate::{MIGRATIONS, migrate};
 use super::{Inner, PostgresStore};
+use crate::sqlite::Place;
 
 /// How a store is opened.
 #[derive(Clone)]
@@ -29,6 +30,8 @@ pub struct PostgresOptions {
     pub(super) machine: Option<Arc<dyn Clock>>,
     /// Who remembers which history of the database was seen.
     pub(super) witness: Option<Arc<dyn Witness>>,
+    /// The only database that it may be.
+    pub(super) only: Option<Place>,
     /// Whether the plain case of a call is one statement.
     pub(super) plainly: bool,
 }
@@ -43,6 +46,7 @@ impl PostgresOptions {
             clock: None,
             machine: None,
             witness: None,
+            only: None,
             plainly: true,
         }
     }
@@ -69,6 +73,12 @@ impl PostgresOptions {
     #[must_use]
     pub fn witnessed(self, witness: Arc<dyn Witness>) -> Self {
         Self { witness: Some(witness), ..self }
+    }
+
+    /// The same, and any database but this one is refused, before anything is made in it.
+    #[must_use]
+    pub fn only(self, place: Place) -> Self {
+        Self { only: Some(place), ..self }
     }
 
     /// The same, and the database's clock is compared with `machine`'s boot-time clock, so that a step of it ends no lease.
@@ -112,6 +122,12 @@ pub enum OpenError {
     /// The URL names no database that can be had.
     #[error("the database's URL cannot be used: {0}")]
     Url(String),
+    /// It is not the one that was asked for.
+    #[error("it is another database than {url}, where the installation was moved")]
+    Elsewhere {
+        /// What the one that was asked for is called.
+        url: String,
+    },
     /// No connection came about.
     #[error(
         "the server {server} cannot be reached: check that PostgreSQL runs there and takes connections, and the address"
@@ -245,6 +261,11 @@ impl PostgresStore {
         let mut client = connect::single(&address).await?;
         connect::admit(&client, options.witness.as_deref()).await?;
         connect::set_up(&client, &options.schema).await?;
+        if let Some(only) = &options.only
+            && !history::place(&client, url, &options.schema).await?.is(only)
+        {
+            return Err(OpenError::Elsewhere { url: only.url.clone() });
+        }
         migrate(&mut client, &options.schema, MIGRATIONS).await?;
         let watch = match options.machine.clone() {
             Some(machine) => Some(Arc::new(Watch::begin(machine, options.clock.as_ref(), &client).await?)),

@@ -90,6 +90,11 @@ fn a_control_plane_moves_to_postgresql_under_a_running_job() -> Result<()> {
     let back = process::run(&mut command(&cluster, "migrate-store", None, &["--take-back"]))?;
     assert!(back.expect_code(10).stderr.contains("older"), "{back}");
 
+    let elsewhere = server.database()?;
+    let other = serve(Some(&elsewhere.url()))?;
+    other.expect_code(1);
+    assert!(other.stderr.contains("another database than postgres://") && !other.stderr.contains(PASSWORD), "{other}");
+
     cluster.control_variables([("LEASEHOLD_DATABASE".to_owned(), url)]);
     cluster.start_control()?;
     let (runs_after, logs_after, audit_after) = past(&cluster, &ended);

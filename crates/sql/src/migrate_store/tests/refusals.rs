@@ -4,9 +4,11 @@ use leasehold_store::port::Store as _;
 use rusqlite::Connection;
 
 use super::{Fixture, Progress, answers, installation, run, token};
-use crate::migrate_store::{MoveError, look};
-use crate::postgres::PostgresStore;
+use crate::migrate_store::{Destination, MoveError, look};
+use crate::postgres::{OpenError as PostgresError, PostgresStore};
+use crate::scene::{Scene, exited, revision, step};
 use crate::sqlite::{OpenError, Options, Source, SqliteStore, inspect};
+use crate::test_server::{PASSWORD, TestServer};
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_store_that_is_open_is_refused_and_named() {
@@ -90,6 +92,59 @@ async fn an_older_copy_of_the_file_never_lives_beside_what_was_moved() {
     let found = inspect(&backup).unwrap();
     assert!(found.moved.is_some());
     assert_eq!(found.schema.0, found.schema.1, "the mark is no schema");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn who_knows_where_the_store_went_opens_no_other_database() {
+    let Some(fixture) = Fixture::new().await else { return };
+    fixture.run(|_| {}).await.unwrap().unwrap();
+    let moved = crate::sqlite::mark(&fixture.path()).unwrap().unwrap();
+    let only = || fixture.options().only(moved.to.clone());
+    PostgresStore::open(&fixture.database.url(), only()).await.unwrap().close().await;
+    let other = TestServer::shared_or_skip("another database").unwrap().database().unwrap();
+    for (url, options) in [(other.url(), only()), (fixture.database.url(), only().in_schema("another"))] {
+        let refused = PostgresStore::open(&url, options).await.unwrap_err();
+        assert!(matches!(&refused, PostgresError::Elsewhere { url } if url.contains("the-new-one")), "{refused}");
+    }
+    let made = "SELECT count(*) FROM pg_namespace WHERE nspname IN ('leasehold', 'another')";
+    assert_eq!(other.query(made).unwrap()[0][0].as_deref(), Some("0"), "nothing was made there");
+    assert_eq!(fixture.database.query(made).unwrap()[0][0].as_deref(), Some("1"), "nor beside it");
+}
+
+/// As `docs/operating-postgresql.md` says: the owner moves it, and replicas run as a user that may only read and write rows.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_the_schemas_owner_moved_the_runtime_role_serves() {
+    if TestServer::shared_or_skip("a move by the schema's owner").is_none() {
+        return;
+    }
+    // Roles belong to a whole server.
+    let server = TestServer::start().unwrap();
+    let fixture = Fixture::on(&server).await;
+    let name = fixture.database.name();
+    server.query("postgres", &format!("ALTER DATABASE {name} OWNER TO CURRENT_USER; DROP ROLE leasehold")).unwrap();
+    fixture.database.query(include_str!("../../../../../deploy/postgresql/roles.sql")).unwrap();
+    for role in ["leasehold", "leasehold_owner"] {
+        fixture.database.query(&format!("ALTER ROLE {role} PASSWORD '{PASSWORD}'")).unwrap();
+    }
+    let before = fixture.sqlite().unwrap();
+    let said = answers::of(&before).await;
+    before.close().await;
+    let runtime = fixture.destination();
+    let owner = Destination { url: runtime.url.replace("leasehold:", "leasehold_owner:"), ..fixture.destination() };
+    let refused = run(&fixture.path(), &runtime, &fixture.clock, |_| {}, std::future::pending()).await.unwrap_err();
+    assert!(format!("{refused:?}").contains("NoRights"), "{refused:?}");
+    run(&fixture.path(), &owner, &fixture.clock, |_| {}, std::future::pending()).await.unwrap().unwrap();
+
+    let moved = crate::sqlite::mark(&fixture.path()).unwrap().unwrap();
+    let store = PostgresStore::open(&runtime.url, fixture.options().only(moved.to)).await.unwrap();
+    assert_eq!(answers::of(&store).await, said);
+    let scene = Scene::on(store, fixture.clock.clone());
+    let (session, run) = (scene.agent("later").await, scene.admit(revision(&[])).await);
+    let grant = scene.claim(&session, run).await;
+    let fence = step(&session, &grant);
+    scene.store.acknowledge_starting(fence.clone()).await.unwrap().into_result().unwrap();
+    scene.store.end(exited(&fence, &grant, 0, b"")).await.unwrap().into_result().unwrap();
+    scene.store.close().await;
 }
 
 /// A program from before there were moves reads the steps of the schema, and nothing else.
