@@ -29,7 +29,7 @@ struct Replicas {
     worlds: Vec<World<PostgresStore>>,
     claims: Arc<AtomicUsize>,
     // Dropped last: it ends the connections.
-    _database: TestDatabase<'static>,
+    database: TestDatabase<'static>,
 }
 
 impl Replicas {
@@ -37,7 +37,7 @@ impl Replicas {
         let server = TestServer::shared_or_skip("replicas on PostgreSQL")?;
         let database = server.database().unwrap();
         let (worlds, claims) = replicas(&database.url(), count, Settings::default()).await;
-        Some(Self { worlds, claims, _database: database })
+        Some(Self { worlds, claims, database })
     }
 
     fn claims(&self) -> usize {
@@ -102,6 +102,53 @@ async fn a_run_goes_to_the_best_worker_wherever_it_waits_and_what_is_left_to_the
     assert!(began.elapsed() < a.plane.settings().dispatch_scan.to_std() + Duration::from_secs(5));
     lost.abort();
     at_a.stop().await;
+}
+
+/// Whoever listens is cut off, and cut off again as soon as it listens anew: no hint arrives.
+async fn cut_off_who_listens(database: &TestDatabase<'static>) {
+    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_notify%' \
+               AND datname = current_database() AND pid <> pg_backend_pid()";
+    loop {
+        database.query(end).unwrap();
+        tokio::time::sleep(Duration::from_millis(20)).await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn hints_that_are_lost_cost_at_most_one_polling_interval() {
+    let Some(replicas) = Replicas::new(2).await else { return };
+    let [a, b] = &replicas.worlds[..] else { unreachable!() };
+    let (at_a, at_b) = (a.start(), b.start());
+    let quick = b.agent_with("z-fast", 1, on_ssd()).await;
+    let pull = tokio::spawn(quick.pull(b.asks(1), LONG));
+    in_time(a.until_it_knows_of(vec!["z-fast".to_owned()])).await;
+
+    let in_the_dark = async {
+        // Announced before, and never told of the run: its replica finds it by itself.
+        let began = Instant::now();
+        let run = a.submit(fast()).await;
+        let pulled = in_time(pull).await.unwrap().unwrap();
+        assert_eq!(granted(&pulled)[0].run, run);
+        // One interval, and what a busy machine takes; its pull would have waited for thirty seconds.
+        assert!(began.elapsed() < b.plane.settings().dispatch_scan.to_std() + Duration::from_secs(5));
+
+        // Never announced: nothing is left to it, and whoever waits here is served at once.
+        let (late, here) = (b.agent_with("y-fast", 1, on_ssd()).await, a.agent("a-plain", 1).await);
+        let pulls = [tokio::spawn(late.pull(b.asks(1), LONG)), tokio::spawn(here.pull(a.asks(1), LONG))];
+        in_time(a.until_open(1)).await;
+        in_time(b.until_open(1)).await;
+        let run = a.submit(fast()).await;
+        let (first, _, others) = in_time(select_all(pulls)).await;
+        assert_eq!(granted(&first.unwrap().unwrap())[0].run, run);
+        assert!(!others[0].is_finished(), "it went to one of them");
+        others[0].abort();
+    };
+    tokio::select! {
+        () = in_the_dark => {}
+        () = cut_off_who_listens(&replicas.database) => {}
+    }
+    at_a.stop().await;
+    at_b.stop().await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
