@@ -8,12 +8,12 @@ use anyhow::Context as _;
 use leasehold_control::Settings;
 use leasehold_core::crypto::ApiToken;
 use leasehold_core::registration::Cadence;
-use leasehold_server::{BindError, Bound, Server, ServerConfig, admin_socket_path};
+use leasehold_server::{BindError, Bound, Ports, Server, ServerConfig, admin_socket_path};
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use crate::advertise;
-use crate::compose::{Composed, StoreArgs, open};
+use crate::compose::{Composed, StoreArgs, open, refuse_held};
 use crate::data_directory::DataDirectory;
 use crate::interrupt::Interrupts;
 use crate::system::{SystemClock, SystemEntropy};
@@ -45,7 +45,7 @@ pub(crate) struct Running {
     composed: Composed,
 }
 
-/// Opens `data`, binds and begins to answer. `first_token` gets the first admin token of an installation that was made
+/// Takes the ports, opens `data` and begins to answer. `first_token` gets the first admin token of an installation that was made
 /// just now, before anything else can fail: nobody else will ever see it.
 pub(crate) async fn start(
     data: &Path,
@@ -53,12 +53,27 @@ pub(crate) async fn start(
     listen: &Listen,
     first_token: impl FnOnce(&DataDirectory, ApiToken) -> anyhow::Result<()>,
 ) -> anyhow::Result<Running> {
+    let (ports, config) = match take_ports(listen) {
+        Ok(taken) => taken,
+        Err(error) => {
+            // Whose control plane it is that listens there says more.
+            if let Ok(there) = DataDirectory::existing(data) {
+                refuse_held(&there)?;
+            }
+            return Err(error);
+        }
+    };
     let data = DataDirectory::prepare(data)?;
+    let config = ServerConfig { admin_socket: Some(admin_socket_path(data.path())), ..config };
     let settings = Settings { cadence: listen.cadence, ..Settings::default() };
     let mut composed = open(&data, store, settings).await?;
     let shown = composed.first_token.take().map_or(Ok(()), |token| first_token(&data, token));
     let bound = match shown {
-        Ok(()) => bind(&composed, &data, listen).await,
+        Ok(()) => {
+            let control = composed.control.clone();
+            let server = Server::bind(ports, control, Arc::new(SystemClock), &SystemEntropy, &config).await;
+            server.map_err(anyhow::Error::from)
+        }
         Err(error) => Err(error),
     };
     let server = match bound {
@@ -82,22 +97,19 @@ pub(crate) async fn start(
     Ok(Running { bound, data, shutdown, tasks, composed })
 }
 
-async fn bind(composed: &Composed, data: &DataDirectory, listen: &Listen) -> anyhow::Result<Server> {
+/// Takes the ports before anything is made: who cannot have them must not be left with an installation, and a token that was
+/// shown once.
+fn take_ports(listen: &Listen) -> anyhow::Result<(Ports, ServerConfig)> {
     let config = |api: SocketAddr, ingress: SocketAddr| ServerConfig {
-        api,
-        ingress,
-        admin_socket: Some(admin_socket_path(data.path())),
         names: advertise::names(api, listen.advertised.as_deref()),
         ingress_url: advertise::ingress_url(ingress, listen.advertised.as_deref()),
         ..ServerConfig::default()
     };
-    let bind = async |config: ServerConfig| {
-        Server::bind(composed.control.clone(), Arc::new(SystemClock), &SystemEntropy, &config).await
-    };
-    match bind(config(listen.api, listen.ingress)).await {
+    match Ports::take(listen.api, listen.ingress) {
         Err(BindError::InUse { .. }) if listen.any_port => {
             let free = |address: SocketAddr| SocketAddr::new(address.ip(), 0);
-            bind(config(free(listen.api), free(listen.ingress))).await.map_err(anyhow::Error::from)
+            let (api, ingress) = (free(listen.api), free(listen.ingress));
+            Ok((Ports::take(api, ingress)?, config(api, ingress)))
         }
         Err(
             error @ (BindError::InUse { what, .. }
@@ -107,7 +119,7 @@ async fn bind(composed: &Composed, data: &DataDirectory, listen: &Listen) -> any
             let flag = if what.contains("ingress") { "--worker-listen" } else { "--listen" };
             anyhow::bail!("{error} with {flag}")
         }
-        other => Ok(other?),
+        other => Ok((other?, config(listen.api, listen.ingress))),
     }
 }
 

@@ -1,6 +1,6 @@
-//! Where the server listens, and how many connections it keeps.
+//! What the server is called, where it listens, and how many connections it keeps.
 
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::path::PathBuf;
 
 /// The default port of the operator API.
@@ -11,10 +11,6 @@ pub const INGRESS_PORT: u16 = 7443;
 /// What a server is bound with.
 #[derive(Debug, Clone)]
 pub struct ServerConfig {
-    /// The operator API: TLS, and plain HTTP for connections on loopback.
-    pub api: SocketAddr,
-    /// The worker ingress.
-    pub ingress: SocketAddr,
     /// The admin socket, see [`crate::admin_socket_path`]; none opens none.
     pub admin_socket: Option<PathBuf>,
     /// Host names and IP addresses for the server's certificate, so that API clients find their name in it. Workers do
@@ -32,11 +28,9 @@ pub struct ServerConfig {
 }
 
 impl Default for ServerConfig {
-    /// Loopback, the default ports, no admin socket.
+    /// No admin socket, and the names of loopback.
     fn default() -> Self {
         Self {
-            api: (Ipv4Addr::LOCALHOST, API_PORT).into(),
-            ingress: (Ipv4Addr::LOCALHOST, INGRESS_PORT).into(),
             admin_socket: None,
             names: vec!["localhost".to_owned(), "127.0.0.1".to_owned(), "::1".to_owned()],
             ingress_url: None,

@@ -14,6 +14,7 @@ mod config;
 mod drain;
 mod ingress;
 mod listener;
+mod ports;
 mod rates;
 mod server;
 
@@ -21,4 +22,5 @@ pub use api::{Needs, RouteInfo, openapi, routes};
 pub use bind::BindError;
 pub use config::{API_PORT, Bound, INGRESS_PORT, ServerConfig};
 pub use listener::admin_socket_path;
+pub use ports::Ports;
 pub use server::Server;

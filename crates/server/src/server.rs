@@ -13,6 +13,7 @@ use crate::config::{Bound, ServerConfig};
 use crate::drain::DrainSwitch;
 use crate::ingress::{self, Ingress};
 use crate::listener::{AdminSocket, Places, Secured, TcpPort, api_config, ingress_config, serve_admin};
+use crate::ports::Ports;
 
 /// Listeners that are bound: nobody is answered before [`Server::run`].
 pub struct Server {
@@ -25,8 +26,9 @@ pub struct Server {
 }
 
 impl Server {
-    /// Binds every listener of `config` with a new certificate of the installation. Whatever cannot be bound, nothing is.
+    /// Makes listeners of `ports` and the admin socket of `config`, with a new certificate of the installation.
     pub async fn bind(
+        ports: Ports,
         control: ControlPlane,
         clock: Arc<dyn Clock>,
         entropy: &dyn Entropy,
@@ -48,11 +50,11 @@ impl Server {
         };
         let secured = Secured::Operators { tls: TlsAcceptor::from(Arc::new(operators)) };
         let places = Places::for_operators(config.connections, config.operators_per_address);
-        let api = TcpPort::bind("the operator API", config.api, secured, places).await?;
+        let api = TcpPort::on(ports.api, secured, places)?;
         let secured =
             Secured::Workers { tls: TlsAcceptor::from(Arc::new(workers)), domain: keys.trust_domain().clone() };
         let places = Places::for_workers(config.connections, config.strangers_per_address);
-        let ingress = TcpPort::bind("the worker ingress", config.ingress, secured, places).await?;
+        let ingress = TcpPort::on(ports.ingress, secured, places)?;
         let ingress_url = match &config.ingress_url {
             Some(url) => url.as_str().into(),
             None => format!("https://{}", ingress.address()).into(),

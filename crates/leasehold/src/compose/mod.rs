@@ -61,6 +61,15 @@ pub(crate) struct StoreArgs {
     pub master_key: MasterKeyArgs,
 }
 
+/// Refuses a data directory that a control plane has which runs.
+pub(crate) fn refuse_held(data: &DataDirectory) -> anyhow::Result<()> {
+    match holder(&data.database()) {
+        Ok(Holder::ControlPlane(pid)) => Err(sqlite::in_use(data, pid)),
+        // Opening it says what is wrong.
+        Ok(Holder::Nobody) | Err(_) => Ok(()),
+    }
+}
+
 #[derive(Debug)]
 enum OpenStore {
     Sqlite(sqlite::Opened),

@@ -29,6 +29,7 @@ pub(crate) use tls::{api_config, ingress_config};
 
 use crate::bind::BindError;
 use crate::drain::Drain;
+use crate::ports::Port;
 use connection::Speaks;
 use places::Place;
 pub(crate) use places::Places;
@@ -68,16 +69,9 @@ pub(crate) struct TcpPort {
 }
 
 impl TcpPort {
-    /// Binds `address`; `what` names the listener in the error.
-    pub(crate) async fn bind(
-        what: &'static str,
-        address: SocketAddr,
-        secured: Secured,
-        places: Places,
-    ) -> Result<Self, BindError> {
-        let refused = |error| BindError::of(what, address, error);
-        let socket = TcpListener::bind(address).await.map_err(refused)?;
-        let address = socket.local_addr().map_err(refused)?;
+    /// A port that was taken, and what is done with its connections.
+    pub(crate) fn on(port: Port, secured: Secured, places: Places) -> Result<Self, BindError> {
+        let (socket, address) = port.listen()?;
         Ok(Self { socket, address, secured, places: Arc::new(places) })
     }
 

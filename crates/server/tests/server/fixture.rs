@@ -23,7 +23,7 @@ use leasehold_core::refusal::RefusalCode;
 use leasehold_core::revision::Revision;
 use leasehold_core::role::Role;
 use leasehold_core::time::{BootInstant, Clock, Entropy, Millis, UtcMillis};
-use leasehold_server::{Bound, Server, ServerConfig};
+use leasehold_server::{Bound, Ports, Server, ServerConfig};
 use leasehold_sql::sqlite::{Options, SqliteStore};
 use leasehold_store::call::NewApiToken;
 use leasehold_store::model::ModelStore;
@@ -171,12 +171,12 @@ impl Cluster {
         let control = ControlPlane::new(store, opened.keys, clock.clone(), entropy.clone(), Settings::default());
 
         let config = ServerConfig {
-            api: "127.0.0.1:0".parse().unwrap(),
-            ingress: "127.0.0.1:0".parse().unwrap(),
             admin_socket: Some(leasehold_server::admin_socket_path(data.path())),
             ..ServerConfig::default()
         };
-        let server = Server::bind(control.clone(), clock.clone(), &*entropy, &config).await.unwrap();
+        let any = "127.0.0.1:0".parse().unwrap();
+        let ports = Ports::take(any, any).unwrap();
+        let server = Server::bind(ports, control.clone(), clock.clone(), &*entropy, &config).await.unwrap();
         let bound = server.bound();
         let (stop, stopped) = watch::channel(false);
         let signal = |mut stopped: watch::Receiver<bool>| async move { drop(stopped.wait_for(|now| *now).await) };

@@ -1,5 +1,6 @@
 //! The listeners: whose handshake is accepted, whose expiry is judged when, and that nobody keeps others waiting.
 
+use std::net::SocketAddr;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -9,7 +10,7 @@ use hyper::StatusCode;
 use leasehold_core::limits;
 use leasehold_core::refusal::RefusalCode;
 use leasehold_core::time::{Clock as _, Millis};
-use leasehold_server::{BindError, Server, ServerConfig};
+use leasehold_server::{BindError, Ports, Server, ServerConfig};
 use leasehold_wire::v1::problem::Problem;
 use leasehold_wire::{parse, route};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -177,20 +178,19 @@ async fn the_api_speaks_tls_and_plain_http_on_the_same_port_of_loopback() {
 }
 
 async fn bind(cluster: &Cluster, config: ServerConfig) -> Result<Server, BindError> {
-    Server::bind(cluster.control.clone(), cluster.clock.clone(), &*cluster.entropy, &config).await
+    let ports = Ports::take(anywhere(), anywhere())?;
+    Server::bind(ports, cluster.control.clone(), cluster.clock.clone(), &*cluster.entropy, &config).await
 }
 
-fn anywhere() -> ServerConfig {
-    let any = "127.0.0.1:0".parse().unwrap();
-    ServerConfig { api: any, ingress: any, ..ServerConfig::default() }
+fn anywhere() -> SocketAddr {
+    "127.0.0.1:0".parse().unwrap()
 }
 
 #[tokio::test]
 async fn a_port_in_use_is_named_with_what_to_do() {
-    let cluster = Cluster::start().await;
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = taken.local_addr().unwrap();
-    let api = bind(&cluster, ServerConfig { api: address, ..anywhere() }).await.unwrap_err();
+    let api = Ports::take(address, anywhere()).unwrap_err();
     assert!(matches!(api, BindError::InUse { address: at, .. } if at == address));
     assert_eq!(
         api.to_string(),
@@ -198,18 +198,17 @@ async fn a_port_in_use_is_named_with_what_to_do() {
             "the operator API cannot listen on {address}: another program does already; stop it, or choose another port"
         )
     );
-    let ingress = bind(&cluster, ServerConfig { ingress: address, ..anywhere() }).await.unwrap_err();
+    let ingress = Ports::take(anywhere(), address).unwrap_err();
     assert!(ingress.to_string().starts_with(&format!("the worker ingress cannot listen on {address}: ")));
-    let foreign = bind(&cluster, ServerConfig { api: "192.0.2.1:0".parse().unwrap(), ..anywhere() }).await.unwrap_err();
+    let foreign = Ports::take("192.0.2.1:0".parse().unwrap(), anywhere()).unwrap_err();
     assert!(matches!(foreign, BindError::NoSuchAddress { .. }), "{foreign}");
-    cluster.stop().await;
 }
 
 #[tokio::test]
 async fn the_admin_socket_of_a_living_server_is_kept_and_of_a_dead_one_replaced() {
     let cluster = Cluster::start().await;
     let path = cluster.bound.admin_socket.clone().unwrap();
-    let config = ServerConfig { admin_socket: Some(path.clone()), ..anywhere() };
+    let config = ServerConfig { admin_socket: Some(path.clone()), ..ServerConfig::default() };
     let refused = bind(&cluster, config.clone()).await.unwrap_err();
     assert!(matches!(&refused, BindError::AdminSocketInUse { path: at } if *at == path));
     assert_eq!(cluster.admin(get("/api/v1/runs")).await.status, StatusCode::OK, "it still answers");
@@ -218,13 +217,14 @@ async fn the_admin_socket_of_a_living_server_is_kept_and_of_a_dead_one_replaced(
     let dead = cluster.data.path().join("dead.sock");
     drop(std::os::unix::net::UnixListener::bind(&dead).unwrap());
     assert!(dead.exists());
-    let config = ServerConfig { admin_socket: Some(dead.clone()), ..anywhere() };
+    let config = ServerConfig { admin_socket: Some(dead.clone()), ..ServerConfig::default() };
     let server = bind(&cluster, config).await.unwrap();
     drop(server);
     assert!(!dead.exists(), "the file goes with its server");
 
     let long = cluster.data.path().join("x".repeat(120));
-    let refused = bind(&cluster, ServerConfig { admin_socket: Some(long), ..anywhere() }).await.unwrap_err();
+    let refused =
+        bind(&cluster, ServerConfig { admin_socket: Some(long), ..ServerConfig::default() }).await.unwrap_err();
     assert!(matches!(refused, BindError::PathTooLong { .. }), "{refused}");
 
     cluster.stop().await;

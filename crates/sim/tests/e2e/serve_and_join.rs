@@ -161,3 +161,19 @@ fn a_remote_command_line_uses_the_address_and_the_token() -> Result<()> {
     remote("not-a-token")?.expect_code(4);
     cluster.shut_down()
 }
+
+#[test]
+fn a_first_start_whose_port_is_busy_makes_nothing_and_shows_no_token() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    let listener = std::net::TcpListener::bind("127.0.0.1:0")?;
+    let (busy, free) = (listener.local_addr()?.to_string(), "127.0.0.1:0");
+    for (verb, api, ingress) in [("serve", busy.as_str(), free), ("serve", free, &busy), ("up", &busy, free)] {
+        let mut start = cluster.leasehold();
+        start.arg(verb).arg("--data").arg(cluster.data()).args(["--listen", api, "--worker-listen", ingress]);
+        let refused = process::run(&mut start)?;
+        refused.expect_code(1);
+        assert!(refused.stderr.contains("another program does already"), "{refused}");
+        assert!(!refused.stderr.contains("token") && !cluster.data().exists(), "{refused}");
+    }
+    Ok(())
+}
