@@ -1,4 +1,7 @@
 //! Lanes: the pending runs that are blocked or served alike, a page at a time. A blocked lane costs one seek.
+//!
+//! While somebody's snapshot stays open, the index keeps an entry of every run that was served since, before the first that
+//! waits. The seek that finds a lane steps over them; whatever is read of the lane after that begins where it ended.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -31,15 +34,28 @@ impl Key {
     }
 }
 
+/// Where in a lane's order reading begins.
+#[derive(Debug, Clone, Copy)]
+enum Begin {
+    /// With its first run, wherever that is.
+    First,
+    /// With this run, which was the first a moment ago: what came before it since then came after that look.
+    At(HeadKey),
+    /// Behind this run.
+    Behind(HeadKey),
+}
+
 /// The live lanes after `after`, each with its first runs.
 pub(super) async fn lanes(tx: &Tx, after: Option<&LaneKey>, lanes: usize, heads: usize) -> Result<Vec<Lane>, Fault> {
     let keys = keys(tx, after, lanes).await?;
-    let names: BTreeSet<ProjectName> = keys.iter().map(|key| key.project.clone()).collect();
+    let names: BTreeSet<ProjectName> = keys.iter().map(|(key, _)| key.project.clone()).collect();
     let projects = names.into_iter().map(|name| async {
         let places = places::of_project(tx, &name, None).await?;
         Ok::<_, Fault>((name, places))
     });
-    let each = keys.into_iter().map(|key| async { load::readable("lane", lane(tx, key, heads).await) });
+    let each = keys
+        .into_iter()
+        .map(|(key, first)| async move { load::readable("lane", lane(tx, key, Begin::At(first), heads).await) });
     let (projects, found) = try_join(try_join_all(projects), try_join_all(each)).await?;
     let projects: BTreeMap<ProjectName, Option<Places>> = projects.into_iter().collect();
     let mut found: Vec<Lane> = found.into_iter().flatten().collect();
@@ -74,10 +90,10 @@ async fn holder_first(tx: &Tx, lane: &mut Lane, heads: usize) -> Result<(), Faul
 /// Further runs of lanes, each in its order.
 pub(super) async fn heads(tx: &Tx, of: &[LaneAfter], limit: usize) -> Result<Vec<Vec<Candidate>>, Fault> {
     let page = |of: &LaneAfter| {
-        let (key, after) = (Key::of(&of.lane), of.after);
+        let (key, begin) = (Key::of(&of.lane), of.after.map_or(Begin::First, Begin::Behind));
         async move {
             let page = match key {
-                Ok(key) => candidates(tx, &key, after, limit).await,
+                Ok(key) => candidates(tx, &key, begin, limit).await,
                 Err(fault) => Err(fault),
             };
             Ok::<_, Fault>(load::readable("lane", page)?.unwrap_or_default())
@@ -105,8 +121,8 @@ async fn judge_heads(tx: &Tx, heads: Vec<&mut Candidate>) -> Result<(), Fault> {
     Ok(())
 }
 
-/// The keys of live lanes: one seek of the index of what waits for each, however many runs it has.
-async fn keys(tx: &Tx, after: Option<&LaneKey>, lanes: usize) -> Result<Vec<Key>, Fault> {
+/// The keys of live lanes, and the first run of each: one seek of the index of what waits for each, however many runs it has.
+async fn keys(tx: &Tx, after: Option<&LaneKey>, lanes: usize) -> Result<Vec<(Key, HeadKey)>, Fault> {
     // Nothing sorts before the empty key.
     let (mut project, mut placement, mut task) = (String::new(), Vec::new(), String::new());
     if let Some(after) = after {
@@ -117,22 +133,26 @@ async fn keys(tx: &Tx, after: Option<&LaneKey>, lanes: usize) -> Result<Vec<Key>
     }
     tx.all(
         "WITH RECURSIVE live AS ( \
-             (SELECT project, placement, lane_task FROM run WHERE state = 'pending' \
-              AND (project, placement, lane_task) > ($1, $2, $3) ORDER BY project, placement, lane_task LIMIT 1) \
+             (SELECT project, placement, lane_task, priority, id FROM run WHERE state = 'pending' \
+              AND (project, placement, lane_task) > ($1, $2, $3) \
+              ORDER BY project, placement, lane_task, priority DESC, id LIMIT 1) \
              UNION ALL \
              SELECT following.* FROM live CROSS JOIN LATERAL \
-             (SELECT project, placement, lane_task FROM run WHERE state = 'pending' \
+             (SELECT project, placement, lane_task, priority, id FROM run WHERE state = 'pending' \
               AND (project, placement, lane_task) > (live.project, live.placement, live.lane_task) \
-              ORDER BY project, placement, lane_task LIMIT 1) AS following \
-         ) SELECT project, placement, lane_task FROM live LIMIT $4",
+              ORDER BY project, placement, lane_task, priority DESC, id LIMIT 1) AS following \
+         ) SELECT project, placement, lane_task, priority, id FROM live LIMIT $4",
         values![project, placement, task, lanes],
-        |columns| Ok(Key { project: columns.next()?, placement: columns.next()?, task: columns.next()? }),
+        |columns| {
+            let key = Key { project: columns.next()?, placement: columns.next()?, task: columns.next()? };
+            Ok((key, HeadKey { priority: columns.next()?, run: columns.next()? }))
+        },
     )
     .await
 }
 
 /// One lane; what is told of its project and of its heads comes later, for many at once.
-async fn lane(tx: &Tx, key: Key, heads: usize) -> Result<Lane, Fault> {
+async fn lane(tx: &Tx, key: Key, begin: Begin, heads: usize) -> Result<Lane, Fault> {
     let task = match key.task.as_str() {
         "" => None,
         task => Some(task.parse::<TaskName>().map_err(|error| Fault::Damaged(error.to_string()))?),
@@ -146,7 +166,7 @@ async fn lane(tx: &Tx, key: Key, heads: usize) -> Result<Lane, Fault> {
     let placement = "SELECT canonical FROM placement WHERE digest = $1";
     let (placement, heads, task_occupied) = try_join3(
         tx.first(placement, values![key.placement], rows::column),
-        candidates(tx, &key, None, heads),
+        candidates(tx, &key, begin, heads),
         occupied,
     )
     .await?;
@@ -167,19 +187,22 @@ macro_rules! candidates_where {
     };
 }
 
-/// The runs of a lane behind `after`, in its order.
-async fn candidates(tx: &Tx, key: &Key, after: Option<HeadKey>, limit: usize) -> Result<Vec<Candidate>, Fault> {
+/// The runs of a lane, in its order.
+async fn candidates(tx: &Tx, key: &Key, begin: Begin, limit: usize) -> Result<Vec<Candidate>, Fault> {
     let read = |columns: &mut rows::Columns<'_>| {
         let (run, priority, concurrency) = (columns.next()?, columns.next()?, columns.next()?);
         let submitted = columns.next()?;
         Ok(Candidate { run, priority, concurrency, holds: false, submitted, refused: Vec::new() })
     };
-    let Some(HeadKey { priority, run }) = after else {
-        let sql = candidates_where!("TRUE");
-        return tx.all(sql, values![key.project, key.placement, key.task, limit], read).await;
+    let (same, HeadKey { priority, run }) = match begin {
+        Begin::First => {
+            let sql = candidates_where!("TRUE");
+            return tx.all(sql, values![key.project, key.placement, key.task, limit], read).await;
+        }
+        Begin::At(head) => (candidates_where!("priority = $5 AND id >= $6"), head),
+        Begin::Behind(head) => (candidates_where!("priority = $5 AND id > $6"), head),
     };
     // The rest of its priority, then the lower ones: two ranges of the index, where one condition would be a scan.
-    let same = candidates_where!("priority = $5 AND id > $6");
     let mut found = tx.all(same, values![key.project, key.placement, key.task, limit, priority, run], read).await?;
     let rest = limit.saturating_sub(found.len());
     if rest > 0 {
