@@ -73,7 +73,7 @@ macro_rules! live {
 macro_rules! open {
     () => {
         "FROM attempt WHERE worker = $1 \
-         AND (may_live OR (state = 'lost' AND resolution = 'none')) AND ended_at IS NOT NULL \
+         AND unsettled AND ended_at IS NOT NULL \
          AND (may_live OR (SELECT state FROM run WHERE run.id = attempt.run) = 'lost') \
          AND position(' destroyed ' IN ' ' || evidence || ' ') = 0"
     };

@@ -162,14 +162,15 @@ impl Target {
         Ok(Standing::Empty)
     }
 
-    /// Its tables, with their columns and keys.
+    /// Its tables, with their columns and keys; columns that it works out by itself are none of them.
     pub(crate) async fn catalog(&self) -> Result<Catalog, TargetError> {
         let reading = || failed("read the database's schema");
         let mut catalog = Catalog::default();
         let sql = format!(
             "SELECT c.relname::text, a.attname::text, t.typname::text, a.attidentity <> '' FROM pg_attribute a \
              JOIN pg_class c ON c.oid = a.attrelid JOIN pg_type t ON t.oid = a.atttypid \
-             WHERE {OURS} AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped ORDER BY c.relname, a.attnum"
+             WHERE {OURS} AND c.relkind = 'r' AND a.attnum > 0 AND NOT a.attisdropped AND a.attgenerated = '' \
+             ORDER BY c.relname, a.attnum"
         );
         for row in self.client.query(&sql, &[]).await.map_err(reading())? {
             let [table, name, type_name]: [String; 3] = [row.get(0), row.get(1), row.get(2)];

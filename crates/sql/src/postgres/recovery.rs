@@ -149,8 +149,7 @@ pub(super) async fn stop_overdue(db: Unlocked, limit: usize) -> Result<Scanned, 
     let due = db
         .all(
             "SELECT a.id FROM attempt a JOIN run r ON r.id = a.run \
-             WHERE a.state IN ('starting', 'running') AND a.deadline_lease IS NOT NULL \
-             AND a.deadline_lease <= $1 AND r.intent_reason IS NULL ORDER BY a.deadline_lease, a.id LIMIT $2",
+             WHERE a.passing_lease <= $1 AND r.intent_reason IS NULL ORDER BY a.passing_lease, a.id LIMIT $2",
             values![now.lease, limit.saturating_add(1)],
             rows::column::<AttemptId>,
         )
@@ -166,9 +165,8 @@ pub(super) async fn stop_overdue(db: Unlocked, limit: usize) -> Result<Scanned, 
     }
     let next = tx
         .first(
-            "SELECT a.deadline_lease FROM attempt a JOIN run r ON r.id = a.run \
-             WHERE a.state IN ('starting', 'running') AND a.deadline_lease IS NOT NULL \
-             AND a.deadline_lease > $1 AND r.intent_reason IS NULL ORDER BY a.deadline_lease LIMIT 1",
+            "SELECT a.passing_lease FROM attempt a JOIN run r ON r.id = a.run \
+             WHERE a.passing_lease > $1 AND r.intent_reason IS NULL ORDER BY a.passing_lease LIMIT 1",
             values![tx.now.lease],
             rows::column,
         )

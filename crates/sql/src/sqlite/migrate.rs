@@ -36,6 +36,11 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     },
     Migration { version: 6, name: "0006_started", sql: include_str!("../../migrations/sqlite/0006_started.sql") },
     Migration { version: 7, name: "0007_tasks", sql: include_str!("../../migrations/sqlite/0007_tasks.sql") },
+    Migration {
+        version: 8,
+        name: "0008_in_its_page",
+        sql: include_str!("../../migrations/sqlite/0008_in_its_page.sql"),
+    },
 ];
 
 impl Migration {

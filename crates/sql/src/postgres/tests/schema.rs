@@ -1,7 +1,8 @@
 //! What the schema refuses, whatever the code above it believes.
 
 use super::Fixture;
-use crate::scene::{exited, revision, step};
+use crate::scene::{exited, revision, running, step};
+use leasehold_store::call::AcknowledgeRunning;
 use leasehold_store::port::Store as _;
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -57,4 +58,34 @@ async fn a_beat_stays_in_its_page() {
         ));
         assert_eq!(indexed, "0", "an index on what a heartbeat writes to {table}");
     }
+}
+
+/// Columns of a table that one of its indexes stands on or selects by.
+fn indexed(fixture: &Fixture<'_>, table: &str) -> Vec<String> {
+    let rows = fixture.sql(&format!(
+        "SELECT DISTINCT a.attname FROM pg_index i JOIN pg_attribute a ON a.attrelid = i.indrelid \
+         WHERE i.indrelid = '{table}'::regclass AND (a.attnum = ANY (i.indkey) OR EXISTS (SELECT FROM pg_depend d \
+         WHERE d.classid = 'pg_class'::regclass AND d.objid = i.indexrelid AND d.refobjid = i.indrelid \
+         AND d.refobjsubid = a.attnum)) ORDER BY a.attname"
+    ));
+    rows.into_iter().flatten().flatten().collect()
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_steps_of_an_attempt_stay_in_its_page() {
+    let Some(fixture) = Fixture::new().await else { return };
+    // What an index selects by counts as much as what it stands on.
+    assert_eq!(indexed(&fixture, "attempt"), ["id", "may_live", "number", "passing_lease", "run", "unsettled"]);
+    let session = fixture.agent("nas").await;
+    let run = fixture.admit(revision(&[])).await;
+    let grant = fixture.claim(&session, run).await;
+    let fence = step(&session, &grant);
+    fixture.store.acknowledge_starting(fence.clone()).await.unwrap().into_result().unwrap();
+    let call = AcknowledgeRunning { step: fence.clone(), call: running(&grant) };
+    fixture.store.acknowledge_running(call).await.unwrap().into_result().unwrap();
+    fixture.store.end(exited(&fence, &grant, 0, b"")).await.unwrap().into_result().unwrap();
+    // Connections tell what they counted when they end, at the latest.
+    fixture.store.close().await;
+    let updated = "SELECT n_tup_upd || ' ' || n_tup_hot_upd FROM pg_stat_user_tables WHERE relid = 'attempt'::regclass";
+    fixture.until(updated, "4 4").await;
 }

@@ -8,11 +8,12 @@ use crate::scene::every_call;
 use crate::test_server::TestServer;
 
 /// Indexes that hold only what is waiting or alive: reading one from end to end is the work itself.
-const LIVE: [&str; 7] = [
+const LIVE: [&str; 8] = [
     "run_pending",
     "run_due",
     "run_held",
-    "attempt_deadline",
+    "attempt_passing",
+    "attempt_unsettled",
     "attempt_may_live",
     "lease_active",
     "lease_active_worker",

@@ -155,7 +155,7 @@ fn copy(fixture: &Fixture<'_>, run: RunId, copies: u64) {
 fn copy_rows(database: &TestDatabase<'_>, table: &str, others: &[(&str, &str)], of: &str, copies: u64) {
     let columns = database.query(&format!(
         "SELECT column_name FROM information_schema.columns WHERE table_schema = 'leasehold' AND table_name = '{table}' \
-         AND is_identity = 'NO'"
+         AND is_identity = 'NO' AND is_generated = 'NEVER'"
     ));
     let columns: Vec<String> = columns.unwrap().into_iter().flatten().flatten().collect();
     let of_copy = |column: &String| match others.iter().find(|(name, _)| name == column) {
