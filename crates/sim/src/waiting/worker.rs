@@ -16,6 +16,7 @@ use leasehold_core::end::Ending;
 use leasehold_core::id::{BootId, OfferId, RunId, SessionId};
 use leasehold_core::limits::PULL_WAIT;
 use leasehold_core::offer::Offer;
+use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::session::Said;
 use leasehold_core::time::{Clock as _, Entropy as _, Millis};
 use leasehold_worker::client::{Client, spell};
@@ -28,6 +29,9 @@ use tokio::time::Instant;
 
 /// How long a call may take that has no bound of its own, as an agent's.
 const TIMEOUT: Millis = Millis::from_secs(10);
+
+/// How often a call is sent that is put off.
+const TRIES: usize = 10;
 
 /// What a waiting worker tells of a run.
 #[derive(Debug)]
@@ -149,13 +153,23 @@ impl Worker {
     }
 }
 
-/// A call that is answered; a refusal and silence are errors here.
+/// A call that is answered, repeated where it was put off, as an agent would; any other refusal, and silence, are errors here.
 async fn call(client: &Client, call: Call, timeout: Millis) -> Result<Answer> {
     let name = call.name();
-    match client.call(&call, Bytes::new(), timeout).await.0 {
-        Outcome::Answered(answer) => Ok(answer),
-        other => bail!("{name}: {other:?}"),
+    for _ in 0..TRIES {
+        match client.call(&call, Bytes::new(), timeout).await.0 {
+            Outcome::Answered(answer) => return Ok(answer),
+            Outcome::Refused(Refusal {
+                code: RefusalCode::Overloaded | RefusalCode::RateLimited, retry_after, ..
+            }) => {
+                // What is measured now is measured of a control plane that has too much to do.
+                eprintln!("{name} was put off");
+                tokio::time::sleep(retry_after.unwrap_or(TIMEOUT).to_std()).await;
+            }
+            other => bail!("{name}: {other:?}"),
+        }
     }
+    bail!("{name} was put off {TRIES} times")
 }
 
 fn ask() -> Ask {
