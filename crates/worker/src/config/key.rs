@@ -96,8 +96,8 @@ pub(super) const KEYS: &[Key] = &[
         allowed: "true or false (in the environment also 1 or 0)",
         unset: Unset::Is("true"),
         about: &[
-            "Whether bash, python, node and the like are asked for their versions at the start (at most 5 s). Without it,",
-            "a run that requires a runtime is not placed here.",
+            "Whether bash, python, node, java, docker and the like are asked for their versions at the start (at most 5 s).",
+            "Without it, a run that requires a runtime is not placed here.",
         ],
     },
     Key {

@@ -171,7 +171,7 @@ steps! {
     ATTEMPT_CLEAR = "attempt" "clear" by Agent, Disk;
     /// The place for control groups is made and given its controllers.
     CGROUP_HOME = "cgroup" "home" by Agent, Machine;
-    /// A runtime of this machine is asked for its version.
+    /// A program of this machine is asked what it is.
     RUNTIME_SPAWN = "runtime" "spawn" by Agent, Start;
     /// A launcher is started.
     LAUNCHER_SPAWN = "launcher" "spawn" by Agent, Start;
