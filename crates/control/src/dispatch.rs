@@ -269,6 +269,13 @@ impl ControlPlane {
                 reserved.returned();
                 Ok(Landed::Moved)
             }
+            Ok(Outcome::Refused(ClaimRefused::NotClaimed(NotClaimed::NoFreeDevice))) => {
+                let worker = reserved.waiter.fence.worker.clone();
+                reserved.returned();
+                // What is in use is read anew: until then the run would be proposed to it again, instead of others.
+                self.hints().changed(&Topic::Worker(worker));
+                Ok(Landed::Moved)
+            }
             Ok(Outcome::Refused(ClaimRefused::NotClaimed(NotClaimed::AskGone))) => {
                 reserved.gone();
                 Ok(Landed::Moved)
@@ -314,6 +321,8 @@ impl ControlPlane {
 
 #[cfg(test)]
 mod across;
+#[cfg(test)]
+mod devices;
 #[cfg(test)]
 mod postgres_tests;
 #[cfg(test)]

@@ -1,8 +1,6 @@
 //! Why a run is still pending, per worker, and what is open about a lost one, on demand. Decided by
 //! [`leasehold_core::placement::explain`] and [`leasehold_core::lost::question`].
 
-use std::collections::BTreeSet;
-
 use leasehold_core::counter::SessionVersion;
 use leasehold_core::id::{RunId, WorkerId};
 use leasehold_core::limits;
@@ -104,7 +102,7 @@ impl ControlPlane {
                 None => Availability::Offline,
             },
             free_slots,
-            busy_gpus: BTreeSet::new(),
+            busy_devices: view.busy_devices.clone(),
             refused_for: refused.map(|(_, refused)| refused.until.since(now)),
         }
     }

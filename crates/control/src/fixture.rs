@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
 use leasehold_core::attempt::{Callback, ExitStatus, Handle, LogPin, RunningCall, Starting};
 use leasehold_core::canonical::Value;
-use leasehold_core::capability::{Capabilities, Claimed};
+use leasehold_core::capability::{Capabilities, Claimed, Gpu};
 use leasehold_core::claim::Ask;
 use leasehold_core::counter::{CallbackSequence, SessionVersion};
 use leasehold_core::crypto::{ApiToken, CompletionToken, Digest, Domain, LeaseToken, Ticket};
@@ -249,6 +249,28 @@ impl<S: Store> World<S> {
     }
 
     pub(crate) async fn agent_with(&self, name: &str, max_runs: u16, labels: BTreeMap<String, String>) -> Agent<'_, S> {
+        self.agent_of(name, max_runs, labels, capabilities()).await
+    }
+
+    /// A machine with so many GPUs, `0`, `1`, ….
+    pub(crate) async fn agent_with_gpus(&self, name: &str, max_runs: u16, gpus: usize) -> Agent<'_, S> {
+        let gpu = |number: usize| Gpu {
+            id: number.to_string().parse().unwrap(),
+            vendor: "nvidia".to_owned(),
+            model: "T4".to_owned(),
+            memory_mib: 15_360,
+        };
+        let claimed = Claimed { gpus: (0..gpus).map(gpu).collect(), ..(*capabilities()).clone() };
+        self.agent_of(name, max_runs, BTreeMap::new(), Capabilities::new(claimed).unwrap()).await
+    }
+
+    async fn agent_of(
+        &self,
+        name: &str,
+        max_runs: u16,
+        labels: BTreeMap<String, String>,
+        capabilities: Capabilities,
+    ) -> Agent<'_, S> {
         let invite = Invite { worker: Some(name.parse().unwrap()), labels, ttl: None };
         let enrollment = self.plane.create_enrollment(&caller(), invite).await.unwrap();
         let enrolled = self.plane.enroll(&enrollment.token.token, &request(&key()), None).await.unwrap();
@@ -263,6 +285,7 @@ impl<S: Store> World<S> {
             },
             ticket: enrolled.ticket,
             max_runs,
+            capabilities,
         };
         agent.register().await;
         agent
@@ -276,6 +299,7 @@ pub(crate) struct Agent<'w, S = ModelStore> {
     pub(crate) session: SessionRef,
     ticket: Ticket,
     max_runs: u16,
+    capabilities: Capabilities,
 }
 
 impl<S: Store> Agent<'_, S> {
@@ -285,7 +309,7 @@ impl<S: Store> Agent<'_, S> {
         let registration = Registration {
             session,
             ticket: self.ticket.clone(),
-            capabilities: capabilities(),
+            capabilities: self.capabilities.clone(),
             max_runs: self.max_runs,
             boot: boot(),
             software: "0.1.0".to_owned(),

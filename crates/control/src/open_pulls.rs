@@ -4,12 +4,13 @@
 //! answered or dropped; a claim in flight is waited for, never forgotten by an answer. (Control design, *Placement*.)
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap, HashSet, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet, VecDeque};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use leasehold_core::capability::Capabilities;
 use leasehold_core::claim::Ask;
 use leasehold_core::crypto::Digest;
+use leasehold_core::device::DeviceId;
 use leasehold_core::directive::Directive;
 use leasehold_core::id::{OfferId, WorkerId};
 use leasehold_core::limits;
@@ -62,6 +63,8 @@ pub(crate) struct Waiter {
 struct Waiting {
     open: VecDeque<Ask>,
     free: u16,
+    /// The worker's devices that are in use.
+    busy: Arc<BTreeSet<DeviceId>>,
     in_flight: u16,
     /// Nothing new is claimed for it.
     closing: bool,
@@ -81,6 +84,11 @@ impl Waiter {
     /// How many of its slots are free, whatever it asks for.
     pub(crate) fn free(&self) -> u16 {
         lock(&self.waiting).free
+    }
+
+    /// Its worker's devices that something is, or may be, using.
+    pub(crate) fn busy(&self) -> Arc<BTreeSet<DeviceId>> {
+        Arc::clone(&lock(&self.waiting).busy)
     }
 
     fn free_and_room(&self) -> (u16, u16) {
@@ -324,6 +332,15 @@ impl OpenPulls {
     }
 }
 
+/// What the store's counts made of a place.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Refreshed {
+    /// How many runs more the pull can be given now.
+    pub(crate) room: u16,
+    /// Whether it could be given what it could not be given before.
+    pub(crate) look_again: bool,
+}
+
 /// A pull's place among the open ones; given up when closed or dropped.
 #[derive(Debug)]
 pub(crate) struct Place {
@@ -333,19 +350,22 @@ pub(crate) struct Place {
 }
 
 impl Place {
-    /// Notes how many slots the store counts as free; answers how many runs more the pull could be given before, and can be
-    /// given now.
-    pub(crate) fn refresh(&self, free_slots: u16) -> (u16, u16) {
+    /// Notes how many slots the store counts as free, and which devices as in use.
+    pub(crate) fn refresh(&self, free_slots: u16, busy: &BTreeSet<DeviceId>) -> Refreshed {
         let mut waiting = lock(&self.waiter.waiting);
         let before = waiting.room();
         // A claim in flight may or may not be counted already.
         waiting.free = free_slots.saturating_sub(waiting.in_flight);
-        let after = waiting.room();
+        let room = waiting.room();
+        let other_devices = *waiting.busy != *busy;
+        if other_devices {
+            waiting.busy = Arc::new(busy.clone());
+        }
         drop(waiting);
-        if before != after {
+        if before != room {
             self.shared.changed.notify_one();
         }
-        (before, after)
+        Refreshed { room, look_again: room > before || room > 0 && other_devices }
     }
 
     /// Waits until there is something to answer. May be dropped and called again.

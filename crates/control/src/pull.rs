@@ -20,7 +20,7 @@ use leasehold_store::view::{AskState, Grant, PullState};
 
 use crate::error::{ServiceError, WorkerResult, settle};
 use crate::hints::Topic;
-use crate::open_pulls::{Delivery, Place};
+use crate::open_pulls::{Delivery, Place, Refreshed};
 use crate::plane::ControlPlane;
 use crate::principal::{SessionRef, WorkerPrincipal};
 
@@ -113,8 +113,8 @@ impl ControlPlane {
                 }
             }
             let Some(waiting) = &place else { continue };
-            let (before, room) = waiting.refresh(state.free_slots);
-            if room > before {
+            let Refreshed { room, look_again } = waiting.refresh(state.free_slots, &state.busy_devices);
+            if look_again {
                 self.hints().asked();
             }
             let over = async {
@@ -221,6 +221,7 @@ fn offer(grant: Grant) -> Offer {
         remaining: lease.expires.since(now.lease),
         lease: lease.length,
         score: lease.score,
+        devices: lease.devices,
         created_at: run.created_at,
     }
 }

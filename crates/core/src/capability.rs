@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use crate::canonical::Value;
 use crate::crypto::{Digest, Domain};
+use crate::device::DeviceId;
 use crate::limits::{CAPABILITIES_BYTES, COLLECTION, FEATURES, GPUS, LABELS, NAME_BYTES, SIZE_MIB};
 use crate::shape::{Field, Report, ShapeError, ShapeErrorKind};
 use crate::version::Version;
@@ -14,8 +15,8 @@ use crate::version::Version;
 /// One GPU of a worker; claimed as a device, not counted.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Gpu {
-    /// Which device on this machine, such as `nvidia-0`.
-    pub id: String,
+    /// Which device on this machine.
+    pub id: DeviceId,
     /// Who made it, such as `nvidia`.
     pub vendor: String,
     /// What it is, as its driver says.
@@ -85,7 +86,7 @@ impl Capabilities {
     pub fn to_value(&self) -> Value {
         let gpu = |gpu: &Gpu| {
             Value::map([
-                ("id", Value::text(&gpu.id)),
+                ("id", Value::text(gpu.id.as_str())),
                 ("memory_mib", Value::number(gpu.memory_mib)),
                 ("model", Value::text(&gpu.model)),
                 ("vendor", Value::text(&gpu.vendor)),
@@ -189,7 +190,7 @@ fn gpus(field: &Field<'_>) -> Vec<Gpu> {
     let mut gpus: Vec<Gpu> = Vec::new();
     for member in field.list(GPUS) {
         let Some(table) = member.table(&["id", "memory_mib", "model", "vendor"]) else { continue };
-        let id = table.required("id", "the device's name").and_then(|f| f.name());
+        let id = table.required("id", "the device's name").and_then(|f| f.parsed(NAME_BYTES));
         let vendor = table.required("vendor", "who made it").and_then(|f| f.name());
         let model = table.required("model", "what it is").and_then(|f| f.line(NAME_BYTES));
         let memory = table.required("memory_mib", "a size in MiB").and_then(|f| f.integer(0..=SIZE_MIB));
@@ -198,7 +199,7 @@ fn gpus(field: &Field<'_>) -> Vec<Gpu> {
             member.refuse(ShapeErrorKind::Value, format!("the device `{id}` twice"), "every device once");
         }
         gpus.push(Gpu {
-            id: id.to_owned(),
+            id,
             vendor: vendor.to_owned(),
             model: model.to_owned(),
             memory_mib: u64::try_from(memory).unwrap_or(0),
@@ -222,7 +223,12 @@ pub(crate) mod tests {
             labels: BTreeMap::from([("site".to_owned(), "office".to_owned())]),
             memory_mib: 2048,
             disk_mib: 10_000,
-            gpus: vec![Gpu { id: "gpu-0".into(), vendor: "nvidia".into(), model: "T4".into(), memory_mib: 16_000 }],
+            gpus: vec![Gpu {
+                id: "gpu-0".parse().unwrap(),
+                vendor: "nvidia".into(),
+                model: "T4".into(),
+                memory_mib: 16_000,
+            }],
             features: BTreeSet::from(["cgroup-kill".to_owned()]),
         }
     }
@@ -255,7 +261,8 @@ pub(crate) mod tests {
 
     #[test]
     fn the_order_in_which_gpus_were_found_does_not_matter() {
-        let second = Gpu { id: "gpu-1".into(), vendor: "amd".into(), model: "W6600".into(), memory_mib: 8000 };
+        let second =
+            Gpu { id: "gpu-1".parse().unwrap(), vendor: "amd".into(), model: "W6600".into(), memory_mib: 8000 };
         let mut forward = machine();
         forward.gpus.push(second.clone());
         let mut backward = machine();
@@ -273,7 +280,12 @@ pub(crate) mod tests {
     fn every_limit_is_enforced() {
         let names = |count: usize| (0..count).map(|n| format!("n{n}"));
         let texts = |count: usize| names(count).map(|name| (name, "x".to_owned())).collect::<BTreeMap<_, _>>();
-        let gpu = |n: usize| Gpu { id: format!("g{n}"), vendor: "v".into(), model: "m".into(), memory_mib: 1 };
+        let gpu = |n: usize| Gpu {
+            id: format!("g{n}").parse().unwrap(),
+            vendor: "v".into(),
+            model: "m".into(),
+            memory_mib: 1,
+        };
         assert_eq!(mistakes(|c| c.labels = texts(LABELS)), "");
         assert_eq!(mistakes(|c| c.gpus = (0..GPUS).map(gpu).collect()), "");
         for (change, expected) in [

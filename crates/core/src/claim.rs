@@ -3,15 +3,19 @@
 //! The server claims before it answers; what a worker has not been granted it never sees. The same offer id and token
 //! again rebuilds the same offer, also for a later session of the same worker. (Protocol, *Asks and offers*.)
 
+use std::collections::BTreeSet;
+
 use crate::attempt::{Attempt, AttemptState, Held, Outcome};
 use crate::change::Change;
 use crate::counter::{FenceNumber, LeaseGeneration, LeaseVersion};
 use crate::crypto::Digest;
+use crate::device::{DeviceId, Devices};
 use crate::event::{EventKind, NewEvent};
 use crate::id::OfferId;
 use crate::lease::{Lease, LeaseFence, LeaseState, check_active, check_boot, check_holder, rebound_event};
 use crate::limits;
 use crate::occupancy::{LimitOf, Limited};
+use crate::placement::{GpuRequirement, pick_gpus};
 use crate::refusal::{Refusal, RefusalCode};
 use crate::run::{Policy, Run, RunState};
 use crate::session::Session;
@@ -38,13 +42,15 @@ pub enum AskVerdict {
     Gone,
 }
 
-/// What the lease with this ask's offer id (or token) says, for the live session that asks.
+/// What the lease with this ask's offer id (or token) says, for the live session that asks. A session that does not know
+/// the devices of the claim cannot use them: its machine changed, or its software is of before there were any.
 pub fn recover_ask(ask: &Ask, known: Option<(&Lease, &Attempt)>, session: &Session, now: Now) -> AskVerdict {
     let Some((lease, attempt)) = known else {
         return AskVerdict::Open;
     };
     let same = lease.offer == ask.offer && lease.token == ask.token && lease.worker == session.worker;
-    if !same || check_active(lease, attempt, now.lease).is_err() || check_boot(attempt, session).is_err() {
+    let knows = lease.devices.are_of(&session.capabilities);
+    if !same || !knows || check_active(lease, attempt, now.lease).is_err() || check_boot(attempt, session).is_err() {
         return AskVerdict::Gone;
     }
     let (next, rebound) = lease.rebound_to(session);
@@ -69,6 +75,8 @@ pub enum NotClaimed {
     AskGone,
     /// Other runs hold every place of this limit.
     Limit(LimitOf),
+    /// Too few of the worker's devices that fit are free.
+    NoFreeDevice,
 }
 
 /// A run that waits, as a store loaded it.
@@ -82,6 +90,11 @@ pub struct Waiting<'a> {
     pub policy: &'a Policy,
     /// The limits that it is under, counted under the locks of its project and its task.
     pub limits: Limited,
+    /// The GPUs that it wants for itself.
+    pub gpu: Option<&'a GpuRequirement>,
+    /// The asking worker's devices that something is, or may be, using: see [`crate::occupancy`]. Read under the session's
+    /// lock, where the run wants any.
+    pub busy: &'a BTreeSet<DeviceId>,
 }
 
 /// Claims a waiting run for the live session of `worker` that asks. `active` is the number of active leases of the worker,
@@ -95,7 +108,7 @@ pub fn claim(
     score: i64,
     now: Now,
 ) -> Result<(Lease, Change), NotClaimed> {
-    let Waiting { run, attempt, policy, limits } = waiting;
+    let Waiting { run, attempt, policy, limits, gpu, busy } = waiting;
     if !worker.takes_work(session) {
         return Err(NotClaimed::Draining);
     }
@@ -108,6 +121,10 @@ pub fn claim(
     if let Some(full) = limits.full() {
         return Err(NotClaimed::Limit(full));
     }
+    let devices = match gpu {
+        Some(gpu) => pick_gpus(gpu, &session.capabilities, busy).ok_or(NotClaimed::NoFreeDevice)?,
+        None => Devices::default(),
+    };
     let generation = attempt.lease_generation.map_or(LeaseGeneration::FIRST, LeaseGeneration::next);
     let fence = run.fence.map_or(FenceNumber::FIRST, FenceNumber::next);
     let lease = Lease {
@@ -126,6 +143,7 @@ pub fn claim(
         expires: now.lease.plus(limits::CLAIM_WINDOW),
         state: LeaseState::Active,
         score,
+        devices,
         claimed_at: now.utc,
     };
     let mut next_attempt = attempt.moved(AttemptState::Claimed);
@@ -134,9 +152,12 @@ pub fn claim(
     next_attempt.claimed_at = Some(now.utc);
     let mut next_run = run.moved(RunState::Dispatching);
     next_run.fence = Some(fence);
-    let event = NewEvent::by_worker(EventKind::AttemptClaimed, run.id, Some(attempt.id), session)
+    let mut event = NewEvent::by_worker(EventKind::AttemptClaimed, run.id, Some(attempt.id), session)
         .with("worker", &session.worker)
         .with("fence", fence);
+    if !lease.devices.is_empty() {
+        event = event.with("devices", &lease.devices);
+    }
     let change = Change {
         run: Some(next_run),
         attempt: Some(next_attempt),

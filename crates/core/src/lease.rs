@@ -8,6 +8,7 @@ use crate::attempt::{Attempt, AttemptState, Left};
 use crate::change::Change;
 use crate::counter::{FenceNumber, LeaseGeneration, LeaseVersion, SessionGeneration};
 use crate::crypto::Digest;
+use crate::device::Devices;
 use crate::event::{EventKind, NewEvent};
 use crate::id::{AttemptId, OfferId, RunId, SessionId, WorkerId};
 use crate::refusal::{Refusal, RefusalCode};
@@ -66,6 +67,8 @@ pub struct Lease {
     pub state: LeaseState,
     /// Why this worker: the placement's score.
     pub score: i64,
+    /// The devices that the attempt has for itself: what it was claimed with, for good.
+    pub devices: Devices,
     /// When it was claimed, for people.
     pub claimed_at: UtcMillis,
 }

@@ -23,6 +23,7 @@ pub mod counter;
 pub mod crypto;
 pub mod database;
 pub mod deadline;
+pub mod device;
 pub mod directive;
 pub mod disk;
 pub mod end;

@@ -3,8 +3,10 @@
 //! The worker recomputes the revision's digest and refuses a drift. The offer never holds the token or its digest.
 //! (Protocol, *Asks and offers*.)
 
+use crate::capability::Capabilities;
 use crate::counter::{AttemptNumber, FenceNumber, LeaseGeneration, LeaseVersion};
 use crate::crypto::Digest;
+use crate::device::Devices;
 use crate::id::{AttemptId, OfferId, ProjectName, RunId, TaskName};
 use crate::revision::Revision;
 use crate::time::{Millis, UtcMillis};
@@ -40,6 +42,65 @@ pub struct Offer {
     pub lease: Millis,
     /// Why this worker: the placement's score.
     pub score: i64,
+    /// The devices of the worker that the attempt has for itself.
+    pub devices: Devices,
     /// When the run was submitted.
     pub created_at: UtcMillis,
+}
+
+impl Offer {
+    /// Whether it names as many devices as its revision wants, all of them of a machine with these capabilities. A control
+    /// plane of before there were devices names none: it cannot say that nobody else has them.
+    pub fn has_its_devices(&self, capabilities: &Capabilities) -> bool {
+        let wanted = self.revision.placement().require().gpu.as_ref().map_or(0, |gpu| gpu.count);
+        u32::try_from(self.devices.len()) == Ok(wanted) && self.devices.are_of(capabilities)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::canonical::Value;
+    use crate::capability::Gpu;
+    use crate::capability::tests::machine;
+
+    fn offer_of(revision: Revision, devices: Devices) -> Offer {
+        let id = "01900000-0000-7000-8000-000000000000";
+        Offer {
+            offer: id.parse().unwrap(),
+            run: id.parse().unwrap(),
+            attempt: id.parse().unwrap(),
+            number: AttemptNumber::FIRST,
+            project: ProjectName::default(),
+            task: None,
+            digest: revision.digest(),
+            revision,
+            fence: FenceNumber::FIRST,
+            lease_generation: LeaseGeneration::FIRST,
+            lease_version: LeaseVersion::FIRST,
+            remaining: Millis::ZERO,
+            lease: Millis::ZERO,
+            score: 0,
+            devices,
+            created_at: UtcMillis::new(0),
+        }
+    }
+
+    #[test]
+    fn an_offer_names_exactly_the_devices_that_it_wants_of_this_machine() {
+        let mut claimed = machine();
+        claimed.gpus = ["0", "1"].map(|id| Gpu { id: id.parse().unwrap(), ..claimed.gpus[0].clone() }).to_vec();
+        let rig = Capabilities::new(claimed).unwrap();
+        let offer = |gpus: i64, devices: &str| {
+            let gpu = Value::map([("gpu", Value::map([("count", Value::Int(gpus))]))]);
+            let require = if gpus == 0 { Value::Map(std::collections::BTreeMap::new()) } else { gpu };
+            let revision = Revision::from_value(&Value::map([
+                ("command", Value::map([("argv", Value::texts(["true"]))])),
+                ("placement", Value::map([("require", require)])),
+            ]));
+            offer_of(revision.unwrap(), devices.parse().unwrap()).has_its_devices(&rig)
+        };
+        assert!(offer(0, "") && offer(1, "1") && offer(2, "1,0"));
+        assert!(!offer(0, "0") && !offer(1, "") && !offer(1, "0,1") && !offer(2, "0") && !offer(1, "2"));
+    }
 }

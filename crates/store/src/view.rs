@@ -6,6 +6,7 @@ use leasehold_core::attempt::Attempt;
 use leasehold_core::claim::Refused;
 use leasehold_core::counter::RevisionNumber;
 use leasehold_core::crypto::Digest;
+use leasehold_core::device::DeviceId;
 use leasehold_core::directive::Directive;
 use leasehold_core::fault::Fault;
 use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, WorkerId};
@@ -116,6 +117,8 @@ pub struct PullState {
     pub takes_work: bool,
     /// How many of its slots are free: its maximum less its active leases; zero while it drains.
     pub free_slots: u16,
+    /// Its devices that something is, or may be, using.
+    pub busy_devices: BTreeSet<DeviceId>,
 }
 
 /// A lane's place in the page order: runs that are blocked or served alike.
@@ -227,6 +230,8 @@ pub struct WorkerView {
     pub session: Option<Session>,
     /// The attempts whose leases it holds.
     pub active: Vec<AttemptId>,
+    /// Its devices that something is, or may be, using.
+    pub busy_devices: BTreeSet<DeviceId>,
     /// Its faults, as it said them last.
     pub faults: Vec<Fault>,
     /// The clocks of the read.

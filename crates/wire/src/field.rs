@@ -2,6 +2,24 @@
 //!
 //! Each module is used as `#[serde(with = "field::…")]`, so that a parsed message holds checked values only.
 
+/// Devices: a list of their names.
+pub(crate) mod devices {
+    use leasehold_core::device::{DeviceId, Devices};
+    use serde::{Deserialize, Deserializer, Serialize, Serializer, de};
+
+    #[derive(Serialize, Deserialize)]
+    struct One(#[serde(with = "super::text")] DeviceId);
+
+    pub(crate) fn serialize<S: Serializer>(devices: &Devices, serializer: S) -> Result<S::Ok, S::Error> {
+        serializer.collect_seq(devices.iter().map(|id| One(id.clone())))
+    }
+
+    pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Devices, D::Error> {
+        let list = Vec::<One>::deserialize(deserializer)?;
+        Devices::new(list.into_iter().map(|One(id)| id).collect()).map_err(de::Error::custom)
+    }
+}
+
 /// Ids, digests and names of closed sets: their `Display` and `FromStr`.
 pub(crate) mod text {
     use std::fmt::{self, Display};

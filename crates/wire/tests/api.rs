@@ -193,7 +193,7 @@ fn explanation() -> RunExplanation {
         capabilities: Some(session().capabilities),
         state: Availability::Online,
         free_slots: 4,
-        busy_gpus: std::collections::BTreeSet::new(),
+        busy_devices: std::collections::BTreeSet::new(),
         refused_for: None,
     };
     let core = explain(revision.placement(), &[], &[facts], AT);
@@ -239,7 +239,7 @@ fn limited() -> RunExplanation {
         capabilities: Some(session().capabilities),
         state: Availability::Online,
         free_slots: 4,
-        busy_gpus: std::collections::BTreeSet::new(),
+        busy_devices: std::collections::BTreeSet::new(),
         refused_for: None,
     };
     let now = AT.plus(Millis::from_secs(4000));

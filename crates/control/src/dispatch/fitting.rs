@@ -1,15 +1,16 @@
 //! Which of those who wait a lane fits, which of its runs have a place, and who is proposed what.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Arc;
 
 use leasehold_core::capability::Capabilities;
 use leasehold_core::crypto::Digest;
+use leasehold_core::device::{DeviceId, Devices};
 use leasehold_core::id::{ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::limits;
 use leasehold_core::occupancy::Places;
-use leasehold_core::placement::{Candidate, MismatchClass, Score, left_to_another, matches, rank};
+use leasehold_core::placement::{Candidate, MismatchClass, Score, left_to_another, matches, pick_gpus, rank};
 use leasehold_core::time::Millis;
 use leasehold_store::view::{Candidate as Head, HeadKey, Lane};
 
@@ -81,8 +82,11 @@ impl Fleet {
                 .collect();
             let before = waiters.len();
             for (place, waiter) in kind.iter().enumerate() {
-                if let Some(Ok(score)) = verdicts.get(place).or(verdicts.last()) {
+                let Some(Ok(score)) = verdicts.get(place).or(verdicts.last()) else { continue };
+                if devices(&lane, waiter, &BTreeSet::new()).is_some() {
                     waiters.push((Arc::clone(waiter), *score));
+                } else {
+                    tally.wants_devices(&waiter.fence.worker);
                 }
             }
             let kept = if waiters.len() > before { full.then_some(MismatchClass::Limit) } else { None };
@@ -107,6 +111,16 @@ impl Fleet {
         }
         Some(Fitting { lane, waiters, elsewhere, over: false })
     }
+}
+
+/// The devices that a run of the lane would get of `waiter`, were those of `promised` in use as well; none: too few are free.
+fn devices(lane: &Lane, waiter: &Waiter, promised: &BTreeSet<DeviceId>) -> Option<Devices> {
+    let Some(gpu) = &lane.placement.require().gpu else { return Some(Devices::default()) };
+    let busy = waiter.busy();
+    if promised.is_empty() {
+        return pick_gpus(gpu, &waiter.capabilities, &busy);
+    }
+    pick_gpus(gpu, &waiter.capabilities, &busy.union(promised).cloned().collect())
 }
 
 /// How many runs more may have a place where `head` wants one, by what the lane's read counted: of its task's limit, and of
@@ -196,11 +210,12 @@ pub(super) struct Proposal {
     pub(super) score: Score,
 }
 
-/// Places that are proposed already, of limits that several lanes may share.
+/// Places and devices that are proposed already, of limits and workers that several lanes may share.
 #[derive(Default)]
 struct Promised<'a> {
     tasks: HashMap<(&'a ProjectName, &'a TaskName), u32>,
     projects: HashMap<&'a ProjectName, u32>,
+    devices: HashMap<WorkerId, BTreeSet<DeviceId>>,
 }
 
 impl<'a> Promised<'a> {
@@ -215,6 +230,11 @@ impl<'a> Promised<'a> {
             *self.tasks.entry((&lane.key.project, task)).or_insert(0) += 1;
         }
         *self.projects.entry(&lane.key.project).or_insert(0) += 1;
+    }
+
+    /// The devices that a run of the lane would get of `waiter`; none: too few are left.
+    fn devices(&self, lane: &Lane, waiter: &Waiter) -> Option<Devices> {
+        devices(lane, waiter, self.devices.get(&waiter.fence.worker).unwrap_or(&BTreeSet::new()))
     }
 }
 
@@ -257,7 +277,7 @@ pub(super) fn propose(
             full[place] = true;
             continue;
         }
-        let ranked = ranked(fit, head);
+        let ranked = ranked(fit, head, &promised);
         let Some(best) = ranked.first() else { continue };
         let due_for = due_for(&fit.lane, head);
         let rivals = fit.elsewhere.iter().filter_map(|(there, score)| {
@@ -277,9 +297,14 @@ pub(super) fn propose(
         }
         for candidate in ranked {
             let found = fit.waiters.iter().find(|(waiter, _)| waiter.fence.worker == candidate.worker);
-            if let Some(reserved) = found.and_then(|(waiter, _)| waiter.reserve()) {
+            let Some((waiter, _)) = found else { continue };
+            let devices = promised.devices(&fit.lane, waiter).unwrap_or_default();
+            if let Some(reserved) = waiter.reserve() {
                 proposed.proposals.push(Proposal { reserved, run: head.run, score: candidate.score });
                 promised.promise(&fit.lane);
+                if !devices.is_empty() {
+                    promised.devices.entry(candidate.worker).or_default().extend(devices.iter().cloned());
+                }
                 break;
             }
         }
@@ -288,9 +313,12 @@ pub(super) fn propose(
 }
 
 /// Those who wait here and can be given the run, the best first.
-fn ranked(fit: &Fitting, head: &Head) -> Vec<Candidate> {
-    let open =
-        fit.waiters.iter().filter(|(waiter, _)| waiter.room() > 0 && !gave_back(&fit.lane, head, &waiter.fence.worker));
+fn ranked(fit: &Fitting, head: &Head, promised: &Promised<'_>) -> Vec<Candidate> {
+    let open = fit.waiters.iter().filter(|(waiter, _)| {
+        waiter.room() > 0
+            && !gave_back(&fit.lane, head, &waiter.fence.worker)
+            && promised.devices(&fit.lane, waiter).is_some()
+    });
     rank(
         open.map(|(waiter, score)| Candidate {
             worker: waiter.fence.worker.clone(),

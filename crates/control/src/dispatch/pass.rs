@@ -46,6 +46,8 @@ pub(super) struct Tally {
     kept_from: HashMap<Digest, BTreeMap<MismatchClass, u32>>,
     /// By worker: how many lanes had nothing but what it gave back a moment ago.
     given_back: HashMap<WorkerId, u32>,
+    /// By worker: how many lanes wait for devices of it that are in use.
+    in_use: HashMap<WorkerId, u32>,
     /// Lanes whose limit is full, although somebody matches them.
     pub(super) full: u32,
     /// Lanes that nobody matches.
@@ -56,6 +58,11 @@ impl Tally {
     /// One lane more that `class` keeps from workers with these capabilities.
     pub(super) fn keep(&mut self, capabilities: Digest, class: MismatchClass) {
         *self.kept_from.entry(capabilities).or_default().entry(class).or_insert(0) += 1;
+    }
+
+    /// One lane more that waits for devices of a worker.
+    pub(super) fn wants_devices(&mut self, worker: &WorkerId) {
+        *self.in_use.entry(worker.clone()).or_insert(0) += 1;
     }
 
     /// One lane more that holds nothing for a worker but what it gave back.
@@ -71,8 +78,10 @@ impl Tally {
                 *kept.entry(class).or_insert(0) += lanes;
             }
         }
-        for (worker, lanes) in other.given_back {
-            *self.given_back.entry(worker).or_insert(0) += lanes;
+        for (mine, others) in [(&mut self.given_back, other.given_back), (&mut self.in_use, other.in_use)] {
+            for (worker, lanes) in others {
+                *mine.entry(worker).or_insert(0) += lanes;
+            }
         }
         self.full = self.full.saturating_add(other.full);
         self.unmatched = self.unmatched.saturating_add(other.unmatched);
@@ -82,6 +91,9 @@ impl Tally {
         let mut counts = self.kept_from.get(&waiter.digest).cloned().unwrap_or_default();
         if let Some(lanes) = self.given_back.get(&waiter.fence.worker) {
             counts.insert(MismatchClass::RefusedByWorker, *lanes);
+        }
+        if let Some(lanes) = self.in_use.get(&waiter.fence.worker) {
+            *counts.entry(MismatchClass::Gpu).or_insert(0) += lanes;
         }
         counts
     }

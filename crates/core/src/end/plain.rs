@@ -9,6 +9,7 @@ use super::{EndCall, Ended, Ending, under_lease};
 use crate::attempt::{Attempt, AttemptState};
 use crate::change::Change;
 use crate::counter::{AttemptNumber, FenceNumber, LeaseVersion, RunVersion};
+use crate::device::Devices;
 use crate::id::{ProjectName, RunId};
 use crate::lease::{Lease, LeaseState};
 use crate::run::{OnLost, Policy, Run, RunState};
@@ -72,6 +73,7 @@ fn under_plain_lease(call: &EndCall, max_attempts: u32) -> Option<(Ended, Change
         expires: now.lease,
         state: LeaseState::Active,
         score: 0,
+        devices: Devices::default(),
         claimed_at: now.utc,
     };
     let run = Run {

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Mismatch, MismatchClass, Placement, Score, limited, matches, pick_gpus};
 use crate::capability::Capabilities;
+use crate::device::DeviceId;
 use crate::id::WorkerId;
 use crate::occupancy::LimitFact;
 use crate::time::{Millis, UtcMillis};
@@ -37,8 +38,8 @@ pub struct WorkerFacts {
     pub state: Availability,
     /// How many runs more it can take.
     pub free_slots: u32,
-    /// Its devices that are in use.
-    pub busy_gpus: BTreeSet<String>,
+    /// Its devices that something is, or may be, using.
+    pub busy_devices: BTreeSet<DeviceId>,
     /// How long this run is not offered to it again, because it gave the run back.
     pub refused_for: Option<Millis>,
 }
@@ -163,9 +164,9 @@ fn explain_worker(placement: &Placement, full: &[&LimitFact], facts: &WorkerFact
     let score = match matches(placement, capabilities, &facts.worker) {
         Ok(score) => {
             if let Some(gpu) = &placement.require().gpu
-                && pick_gpus(gpu, capabilities, &facts.busy_gpus).is_none()
+                && pick_gpus(gpu, capabilities, &facts.busy_devices).is_none()
             {
-                let have = format!("{} of {} in use", facts.busy_gpus.len(), capabilities.gpus.len());
+                let have = gpu.in_use(capabilities, &facts.busy_devices);
                 mismatches.push(Mismatch::new(MismatchClass::Gpu, gpu.to_string(), have));
             }
             Some(score)

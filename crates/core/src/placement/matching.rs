@@ -5,6 +5,7 @@ use std::fmt;
 
 use super::{GpuRequirement, Placement, Requirements, Score, score};
 use crate::capability::{Capabilities, Gpu};
+use crate::device::{DeviceId, Devices};
 use crate::id::WorkerId;
 
 names! {
@@ -163,18 +164,28 @@ fn lacks(require: &Requirements, have: &Capabilities, worker: &WorkerId) -> Vec<
 
 /// The devices that a run gets: those that fit and are not in `busy`, the smallest first so that large ones stay
 /// free for who needs them, then by id. `None` where they do not suffice.
-pub fn pick_gpus(want: &GpuRequirement, have: &Capabilities, busy: &BTreeSet<String>) -> Option<Vec<String>> {
-    let fits = |gpu: &&Gpu| {
-        want.vendor.as_ref().is_none_or(|vendor| *vendor == gpu.vendor)
-            && want.model.as_ref().is_none_or(|model| *model == gpu.model)
-            && gpu.memory_mib >= want.memory_mib
-            && !busy.contains(&gpu.id)
-    };
-    let mut fitting: Vec<&Gpu> = have.gpus.iter().filter(fits).collect();
+pub fn pick_gpus(want: &GpuRequirement, have: &Capabilities, busy: &BTreeSet<DeviceId>) -> Option<Devices> {
+    let mut fitting: Vec<&Gpu> =
+        have.gpus.iter().filter(|gpu| want.is_met_by(gpu) && !busy.contains(&gpu.id)).collect();
     fitting.sort_by(|a, b| (a.memory_mib, &a.id).cmp(&(b.memory_mib, &b.id)));
     let count = usize::try_from(want.count).ok()?;
     let picked = fitting.get(..count)?;
-    Some(picked.iter().map(|gpu| gpu.id.clone()).collect())
+    Devices::new(picked.iter().map(|gpu| gpu.id.clone()).collect()).ok()
+}
+
+impl GpuRequirement {
+    fn is_met_by(&self, gpu: &Gpu) -> bool {
+        self.vendor.as_ref().is_none_or(|vendor| *vendor == gpu.vendor)
+            && self.model.as_ref().is_none_or(|model| *model == gpu.model)
+            && gpu.memory_mib >= self.memory_mib
+    }
+
+    /// What a worker has that has enough of them, in words: how many fit, and how many of those nobody uses.
+    pub(super) fn in_use(&self, have: &Capabilities, busy: &BTreeSet<DeviceId>) -> String {
+        let fitting = || have.gpus.iter().filter(|gpu| self.is_met_by(gpu));
+        let free = fitting().filter(|gpu| !busy.contains(&gpu.id)).count();
+        format!("{free} free of {} that fit", fitting().count())
+    }
 }
 
 impl fmt::Display for GpuRequirement {

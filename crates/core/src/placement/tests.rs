@@ -68,6 +68,32 @@ fn every_mismatch_is_named_at_once() {
 }
 
 #[test]
+fn an_explanation_says_everything_that_a_machine_lacks() {
+    let small = capable(|c| {
+        c.arch = "aarch64".into();
+        c.memory_mib = 256;
+        c.runtimes = BTreeMap::from([("python".to_owned(), "3.9.2".parse().unwrap())]);
+        c.labels = BTreeMap::from([("zone".to_owned(), "home".to_owned())]);
+        c.gpus = Vec::new();
+    });
+    let small = WorkerFacts { capabilities: Some(small), ..facts("pi") };
+    let wanted = ["arch=x86_64", "runtime.python>=3.11", "memory>=512MiB", "label.zone=office", "gpu.vendor=nvidia"];
+    let explanation = explain(&placement(&wanted, &[]), &[], &[small], UtcMillis::new(0));
+    let lacks: Vec<_> = explanation.workers[0].mismatches.iter().map(ToString::to_string).collect();
+    assert_eq!(
+        lacks,
+        [
+            "arch: wants x86_64, has aarch64",
+            "runtime_version: wants python >=3.11, has python 3.9.2",
+            "label: wants zone=office, has zone=home",
+            "memory: wants 512 MiB, has 256 MiB",
+            "gpu: wants 1 GPU nvidia, has no GPU",
+        ]
+    );
+    assert_eq!((explanation.outlook, explanation.classes.len()), (Outlook::Never, 5));
+}
+
+#[test]
 fn the_list_of_classes_is_closed() {
     let names: Vec<_> = MismatchClass::ALL.iter().map(|class| class.as_str()).collect();
     assert_eq!(
@@ -225,7 +251,7 @@ fn a_label_may_hold_any_sign() {
 #[test]
 fn the_smallest_fitting_devices_are_picked() {
     let gpu = |id: &str, vendor: &str, memory_mib| Gpu {
-        id: id.into(),
+        id: id.parse().unwrap(),
         vendor: vendor.into(),
         model: "m".into(),
         memory_mib,
@@ -234,10 +260,13 @@ fn the_smallest_fitting_devices_are_picked() {
         c.gpus = vec![gpu("a", "nvidia", 48), gpu("b", "nvidia", 16), gpu("c", "nvidia", 24), gpu("d", "amd", 16)];
     });
     let want = GpuRequirement { vendor: Some("nvidia".into()), memory_mib: 16, count: 2, ..GpuRequirement::default() };
-    let busy = |ids: &[&str]| ids.iter().map(|id| (*id).to_owned()).collect::<BTreeSet<_>>();
-    assert_eq!(pick_gpus(&want, &have, &busy(&[])), Some(vec!["b".into(), "c".into()]));
-    assert_eq!(pick_gpus(&want, &have, &busy(&["b"])), Some(vec!["c".into(), "a".into()]));
-    assert_eq!(pick_gpus(&want, &have, &busy(&["b", "c"])), None);
+    let picked = |busy: &[&str]| {
+        let busy: BTreeSet<_> = busy.iter().map(|id| id.parse().unwrap()).collect();
+        pick_gpus(&want, &have, &busy).map(|devices| devices.to_string())
+    };
+    assert_eq!(picked(&[]).as_deref(), Some("b,c"));
+    assert_eq!(picked(&["b"]).as_deref(), Some("c,a"));
+    assert_eq!(picked(&["b", "c"]), None);
 }
 
 fn facts(name: &str) -> WorkerFacts {
@@ -246,7 +275,7 @@ fn facts(name: &str) -> WorkerFacts {
         capabilities: Some(capable(|_| ())),
         state: Availability::Online,
         free_slots: 1,
-        busy_gpus: BTreeSet::new(),
+        busy_devices: BTreeSet::new(),
         refused_for: None,
     }
 }
@@ -301,11 +330,33 @@ fn every_passing_reason_is_named() {
         (WorkerFacts { state: Availability::Paused, ..facts("a") }, MismatchClass::Paused),
         (WorkerFacts { state: Availability::UnsupportedProtocol, ..facts("a") }, MismatchClass::ProtocolVersion),
         (WorkerFacts { refused_for: Some(Millis::from_secs(30)), ..facts("a") }, MismatchClass::RefusedByWorker),
-        (WorkerFacts { busy_gpus: BTreeSet::from(["gpu-0".to_owned()]), ..facts("a") }, MismatchClass::Gpu),
+        (WorkerFacts { busy_devices: BTreeSet::from(["gpu-0".parse().unwrap()]), ..facts("a") }, MismatchClass::Gpu),
     ] {
         let (outlook, leading, _) = explained(&["gpu"], &[change]);
         assert_eq!((outlook, leading), (Outlook::Busy, Some(class)));
     }
+}
+
+#[test]
+fn gpus_in_use_are_counted_among_those_that_fit() {
+    let gpu = |id: &str, model: &str| Gpu {
+        id: id.parse().unwrap(),
+        vendor: "nvidia".into(),
+        model: model.into(),
+        memory_mib: 16,
+    };
+    let rig = capable(|c| c.gpus = vec![gpu("0", "T4"), gpu("1", "T4"), gpu("2", "K80")]);
+    let busy = |ids: &[&str]| WorkerFacts {
+        capabilities: Some(rig.clone()),
+        busy_devices: ids.iter().map(|id| id.parse().unwrap()).collect(),
+        ..facts("rig")
+    };
+    let want = ["gpu>=2", "gpu.model=T4"];
+    let (outlook, leading, words) = explained(&want, &[busy(&["1", "2"])]);
+    assert_eq!((outlook, leading), (Outlook::Busy, Some(MismatchClass::Gpu)));
+    assert_eq!(words, "waiting for rig: 1 free of 2 that fit");
+    assert_eq!(explained(&want, &[busy(&["2"])]).0, Outlook::Ready, "another model's is none of these");
+    assert_eq!(explained(&["gpu>=4"], &[busy(&[])]).0, Outlook::Never);
 }
 
 #[test]

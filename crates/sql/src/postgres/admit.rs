@@ -79,6 +79,8 @@ async fn insert_run(tx: &Tx, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
     // Only a task with a limit has lanes of its own; the empty text sorts before every name.
     let (limits, policy) = (revision.limits(), revision.policy());
     let lane_task = run.task.as_ref().filter(|_| limits.concurrency.is_some());
+    // The claim of a run that wants devices is never plain: which they are is for the rule to pick.
+    let plain_lease = Some(policy.lease).filter(|_| revision.placement().require().gpu.is_none());
     tx.execute_one(
         "run",
         "INSERT INTO run (id, project, task, revision, placement, lane_task, name, priority, state, version, latest, \
@@ -102,7 +104,7 @@ async fn insert_run(tx: &Tx, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
             run.created_at,
             limits.mutex,
             lane_task.and(limits.concurrency),
-            policy.lease,
+            plain_lease,
             policy.max_attempts,
             policy.start,
             policy.timeout,

@@ -215,8 +215,8 @@ async fn insert_lease(tx: &Tx, lease: &Lease) -> Result<(), Fault> {
     tx.execute_one(
         "lease",
         "INSERT INTO lease (attempt, run, offer, token, generation, version, worker, session, session_generation, fence, \
-         length_millis, expires_lease, state, score, claimed_at) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15)",
+         length_millis, expires_lease, state, score, claimed_at, devices) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16)",
         values![
             lease.attempt,
             lease.run,
@@ -233,8 +233,10 @@ async fn insert_lease(tx: &Tx, lease: &Lease) -> Result<(), Fault> {
             lease.state,
             lease.score,
             lease.claimed_at,
+            lease.devices,
         ],
-    ).await
+    )
+    .await
 }
 
 /// The fence stands in the statement: only the active lease of this generation at this version changes.

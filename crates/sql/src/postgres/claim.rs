@@ -1,5 +1,7 @@
 //! Asks and claims: what earlier claims say, the claim itself, and giving it back unstarted.
 
+use std::collections::BTreeSet;
+
 use futures_util::future::{try_join, try_join3, try_join4};
 use leasehold_core::actor::Actor;
 use leasehold_core::attempt::{Attempt, Held};
@@ -56,7 +58,9 @@ pub(super) async fn recover_asks(db: Unlocked, fence: &SessionFence, asks: &[Ask
     let takes_work = speaker.worker.as_ref().is_some_and(|worker| worker.takes_work(session));
     let free_slots = if takes_work { session.max_runs.saturating_sub(held) } else { 0 };
     let directives = sessions::directives(&speaker, session, wished);
-    let state = PullState { session: session.clone(), asks: recovered, directives, takes_work, free_slots };
+    let busy_devices = places::busy_devices(tx, session).await?;
+    let state =
+        PullState { session: session.clone(), asks: recovered, directives, takes_work, free_slots, busy_devices };
     Ok(if tx.wrote() { Outcome::Applied(state) } else { Outcome::Replayed(state) })
 }
 
@@ -166,7 +170,9 @@ pub(super) async fn claim(db: Unlocked, call: &Claim) -> Decided<Grant, ClaimRef
     };
     let policy = revision.policy();
     let limits = places::limits(tx, &run, &policy).await?;
-    let waiting = Waiting { run: &run, attempt: &attempt, policy: &policy, limits };
+    let gpu = revision.placement().require().gpu.as_ref();
+    let busy = if gpu.is_some() { places::busy_devices(tx, session).await? } else { BTreeSet::new() };
+    let waiting = Waiting { run: &run, attempt: &attempt, policy: &policy, limits, gpu, busy: &busy };
     let (lease, change) = match claim::claim(worker, session, active, waiting, &call.ask, call.score, tx.now) {
         Ok(claimed) => claimed,
         Err(why) => return not_claimed(why),

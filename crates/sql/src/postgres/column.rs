@@ -14,6 +14,7 @@ use leasehold_core::counter::{
     RevisionNumber, RunVersion, SessionGeneration, SessionVersion,
 };
 use leasehold_core::crypto::Digest;
+use leasehold_core::device::Devices;
 use leasehold_core::event::EventKind;
 use leasehold_core::frame::CutReason;
 use leasehold_core::id::{
@@ -32,7 +33,7 @@ use leasehold_core::worker::WorkerState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::stored::parsed::Parsed;
-use crate::stored::{evidence, facts, outcome};
+use crate::stored::{devices, evidence, facts, outcome};
 
 /// A type that stands in one column.
 pub(super) trait Column: Sized {
@@ -334,6 +335,7 @@ stored! {
     BTreeMap<String, String>, facts::decode, facts::encode;
     BTreeSet<EvidenceKind>, evidence::decode, evidence::encode;
     Vec<u32>, evidence::decode, evidence::encode;
+    Devices, devices::decode, devices::encode;
     Outcome, outcome::decode, outcome::encode;
 }
 

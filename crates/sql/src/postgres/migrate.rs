@@ -38,6 +38,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "0008_in_its_page",
         sql: include_str!("../../migrations/postgres/0008_in_its_page.sql"),
     },
+    Migration { version: 9, name: "0009_devices", sql: include_str!("../../migrations/postgres/0009_devices.sql") },
 ];
 
 impl Migration {

@@ -1,15 +1,19 @@
-//! Places: how many runs hold one of their task or project, and which. Counted each time from the rows themselves, under the
-//! lock of what has the limit, in statements that come after it.
+//! Places: how many runs hold one of their task or project, and which; and which devices of a worker are held. Counted each
+//! time from the rows themselves, under the lock of what has them, in statements that come after it.
 //!
 //! The statements repeat [`leasehold_core::occupancy::hold`], so that a count reads one narrow index instead of every
 //! record that it counts; a case of the contract suite holds them to it. The count itself stands in the schema
 //! (`places_of_task` and its like): the plain case of a claim counts there too.
 
+use std::collections::BTreeSet;
+
 use futures_util::future::{try_join, try_join_all};
-use leasehold_core::id::{ProjectName, RunId, TaskName};
+use leasehold_core::device::{DeviceId, Devices};
+use leasehold_core::id::{ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::limits::HOLDERS;
 use leasehold_core::occupancy::{Holder, LimitFact, LimitOf, Limited, Places, hold};
 use leasehold_core::run::{Policy, Run};
+use leasehold_core::session::Session;
 use leasehold_core::time::UtcMillis;
 use leasehold_store::view::RunSummary;
 
@@ -137,4 +141,24 @@ async fn holders(tx: &Tx, run: &Run, task: Option<&TaskName>) -> Result<Vec<Hold
         }))
     };
     Ok(try_join_all(longest.into_iter().map(holder)).await?.into_iter().flatten().collect())
+}
+
+/// The devices of a session's worker that something is, or may be, using. A worker without any is not asked for.
+pub(super) async fn busy_devices(db: &Connection, session: &Session) -> Result<BTreeSet<DeviceId>, Fault> {
+    if session.capabilities.gpus.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    held_devices(db, &session.worker).await
+}
+
+async fn held_devices(db: &Connection, worker: &WorkerId) -> Result<BTreeSet<DeviceId>, Fault> {
+    // Of live attempts, by their active leases; of others, by what keeps their places held.
+    let sql = "SELECT devices FROM lease WHERE worker = $1 AND state = 'active' AND devices <> '' \
+               UNION ALL \
+               SELECT l.devices FROM attempt a JOIN run r ON r.id = a.run \
+               JOIN lease l ON l.attempt = a.id AND l.generation = a.lease_generation \
+               WHERE a.worker = $1 AND (a.may_live OR (a.state = 'lost' AND a.resolution = 'none')) \
+               AND (a.may_live OR (r.state = 'lost' AND r.mutex AND a.number = r.latest)) AND l.devices <> ''";
+    let held: Vec<Devices> = db.all(sql, values![*worker], rows::column).await?;
+    Ok(held.iter().flat_map(Devices::iter).cloned().collect())
 }

@@ -1,5 +1,7 @@
 //! Pages and views: what people and programs read. Every page is bounded by its caller's limit.
 
+use std::collections::BTreeSet;
+
 use futures_util::future::{try_join_all, try_join3, try_join4};
 use leasehold_core::event::Event;
 use leasehold_core::id::{RunId, WorkerId};
@@ -178,7 +180,11 @@ pub(super) async fn worker_view(tx: &Tx, worker: Worker) -> Result<WorkerView, F
         faults::of(tx, &worker.id),
     )
     .await?;
-    Ok(WorkerView { worker, session, active, faults, now: tx.now })
+    let busy_devices = match &session {
+        Some(session) => places::busy_devices(tx, session).await?,
+        None => BTreeSet::new(),
+    };
+    Ok(WorkerView { worker, session, active, busy_devices, faults, now: tx.now })
 }
 
 #[cfg(test)]

@@ -193,7 +193,7 @@ fn usage(columns: &mut Columns<'_>) -> Result<Option<Usage>, Fault> {
 macro_rules! lease_columns {
     () => {
         "l.attempt, l.run, l.offer, l.token, l.generation, l.version, l.worker, l.session, l.session_generation, l.fence, l.length_millis, \
-         l.expires_lease, l.state, l.score, l.claimed_at"
+         l.expires_lease, l.state, l.score, l.claimed_at, l.devices"
     };
 }
 pub(super) use lease_columns;
@@ -215,6 +215,7 @@ pub(super) fn lease(columns: &mut Columns<'_>) -> Result<Lease, Fault> {
         state: columns.next()?,
         score: columns.next()?,
         claimed_at: columns.next()?,
+        devices: columns.next()?,
     })
 }
 

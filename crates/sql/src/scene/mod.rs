@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use leasehold_core::actor::Actor;
 use leasehold_core::attempt::{Callback, ExitStatus, Handle, LogPin, RunningCall};
 use leasehold_core::canonical::Value;
-use leasehold_core::capability::{Capabilities, Claimed};
+use leasehold_core::capability::{Capabilities, Claimed, Gpu};
 use leasehold_core::claim::Ask;
 use leasehold_core::counter::CallbackSequence;
 use leasehold_core::crypto::{Digest, Domain};
@@ -110,6 +110,7 @@ impl<S: Store> Scene<S> {
             arch: "x86_64".to_owned(),
             os: "linux".to_owned(),
             executors: ["process".to_owned()].into(),
+            gpus: vec![Gpu { id: "0".parse().unwrap(), vendor: "v".into(), model: "m".into(), memory_mib: 1 }],
             ..Claimed::default()
         };
         let call = RegisterSession {

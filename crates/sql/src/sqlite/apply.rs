@@ -196,7 +196,7 @@ fn insert_lease(tx: &Tx<'_>, lease: &Lease) -> Result<(), Fault> {
         concat!(
             "INSERT INTO lease (",
             lease_columns!(),
-            ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15)"
+            ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)"
         ),
         values![
             lease.attempt,
@@ -214,6 +214,7 @@ fn insert_lease(tx: &Tx<'_>, lease: &Lease) -> Result<(), Fault> {
             lease.state,
             lease.score,
             lease.claimed_at,
+            lease.devices,
         ],
     )
 }

@@ -1,5 +1,7 @@
 //! Asks and claims: what earlier claims say, the claim itself, and giving it back unstarted.
 
+use std::collections::BTreeSet;
+
 use leasehold_core::attempt::Held;
 use leasehold_core::claim::{self, Ask, AskVerdict, NotClaimed, Refused, Waiting};
 use leasehold_core::id::{RunId, WorkerId};
@@ -33,7 +35,8 @@ pub(super) fn recover_asks(tx: &Tx<'_>, fence: &SessionFence, asks: &[Ask]) -> D
     let takes_work = speaker.worker.as_ref().is_some_and(|worker| worker.takes_work(session));
     let free_slots = if takes_work { session.max_runs.saturating_sub(held) } else { 0 };
     let directives = sessions::directives(tx, &speaker, session)?;
-    let state = PullState { session: session.clone(), asks, directives, takes_work, free_slots };
+    let busy_devices = places::busy_devices(tx, session)?;
+    let state = PullState { session: session.clone(), asks, directives, takes_work, free_slots, busy_devices };
     Ok(if tx.wrote() { Outcome::Applied(state) } else { Outcome::Replayed(state) })
 }
 
@@ -85,7 +88,9 @@ pub(super) fn claim(tx: &Tx<'_>, call: &Claim) -> Decided<Grant, ClaimRefused> {
     let revision = load::revision(tx, run.revision)?;
     let policy = revision.policy();
     let limits = places::limits(tx, &run, &policy)?;
-    let waiting = Waiting { run: &run, attempt: &attempt, policy: &policy, limits };
+    let gpu = revision.placement().require().gpu.as_ref();
+    let busy = if gpu.is_some() { places::busy_devices(tx, session)? } else { BTreeSet::new() };
+    let waiting = Waiting { run: &run, attempt: &attempt, policy: &policy, limits, gpu, busy: &busy };
     let active = load::active_leases(tx, &session.worker)?;
     let (lease, change) = match claim::claim(worker, session, active, waiting, &call.ask, call.score, tx.now) {
         Ok(claimed) => claimed,

@@ -12,6 +12,7 @@ use leasehold_core::counter::{
     RevisionNumber, RunVersion, SessionGeneration, SessionVersion,
 };
 use leasehold_core::crypto::Digest;
+use leasehold_core::device::Devices;
 use leasehold_core::event::EventKind;
 use leasehold_core::frame::CutReason;
 use leasehold_core::id::{
@@ -30,7 +31,7 @@ use leasehold_core::worker::WorkerState;
 use rusqlite::types::{ToSqlOutput, Value as Owned, ValueRef};
 
 use crate::stored::parsed::Parsed;
-use crate::stored::{evidence, facts, outcome};
+use crate::stored::{devices, evidence, facts, outcome};
 
 /// A type that stands in one column.
 pub(super) trait Column: Sized {
@@ -227,6 +228,7 @@ stored! {
     BTreeMap<String, String>, facts::decode, facts::encode;
     BTreeSet<EvidenceKind>, evidence::decode, evidence::encode;
     Vec<u32>, evidence::decode, evidence::encode;
+    Devices, devices::decode, devices::encode;
     Outcome, outcome::decode, outcome::encode;
 }
 

@@ -41,6 +41,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "0008_in_its_page",
         sql: include_str!("../../migrations/sqlite/0008_in_its_page.sql"),
     },
+    Migration { version: 9, name: "0009_devices", sql: include_str!("../../migrations/sqlite/0009_devices.sql") },
 ];
 
 impl Migration {

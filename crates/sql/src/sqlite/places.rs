@@ -1,14 +1,17 @@
-//! Places: how many runs hold one of their task or project, and which. Counted each time from the rows themselves.
+//! Places: how many runs hold one of their task or project, and which; and which devices of a worker are held. Counted each
+//! time from the rows themselves.
 //!
 //! The statements repeat [`leasehold_core::occupancy::hold`], so that a count reads one narrow index instead of every
 //! record that it counts; a case of the contract suite holds them to it.
 
 use std::collections::BTreeSet;
 
-use leasehold_core::id::{ProjectName, RunId, TaskName};
+use leasehold_core::device::{DeviceId, Devices};
+use leasehold_core::id::{ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::limits::HOLDERS;
 use leasehold_core::occupancy::{Holder, LimitFact, LimitOf, Limited, Places, hold};
 use leasehold_core::run::{Policy, Run};
+use leasehold_core::session::Session;
 use leasehold_core::time::UtcMillis;
 use leasehold_store::view::RunSummary;
 
@@ -156,4 +159,27 @@ fn holders(tx: &Tx<'_>, run: &Run, task: Option<&TaskName>) -> Result<Vec<Holder
 pub(super) fn holds(tx: &Tx<'_>, run: RunId) -> Result<bool, Fault> {
     let sql = "SELECT EXISTS (SELECT 1 FROM attempt INDEXED BY attempt_may_live WHERE may_live = 1 AND run = ?1)";
     tx.only(sql, values![run], rows::column)
+}
+
+/// The devices of a session's worker that something is, or may be, using. A worker without any is not asked for.
+pub(super) fn busy_devices(tx: &Tx<'_>, session: &Session) -> Result<BTreeSet<DeviceId>, Fault> {
+    if session.capabilities.gpus.is_empty() {
+        return Ok(BTreeSet::new());
+    }
+    held_devices(tx, &session.worker)
+}
+
+fn held_devices(tx: &Tx<'_>, worker: &WorkerId) -> Result<BTreeSet<DeviceId>, Fault> {
+    // Of live attempts, by their active leases; of others, by what keeps their places held.
+    let sql = "SELECT devices FROM lease INDEXED BY lease_active_worker \
+               WHERE worker = ?1 AND state = 'active' AND devices <> '' \
+               UNION ALL \
+               SELECT lease.devices FROM attempt INDEXED BY attempt_open CROSS JOIN run ON run.id = attempt.run \
+               JOIN lease ON lease.attempt = attempt.id AND lease.generation = attempt.lease_generation \
+               WHERE attempt.worker = ?1 \
+               AND (attempt.may_live = 1 OR (attempt.state = 'lost' AND attempt.resolution = 'none')) \
+               AND (attempt.may_live = 1 OR (run.state = 'lost' AND run.mutex = 1 AND attempt.number = run.latest)) \
+               AND lease.devices <> ''";
+    let held: Vec<Devices> = tx.all(sql, values![*worker], rows::column)?;
+    Ok(held.iter().flat_map(Devices::iter).cloned().collect())
 }

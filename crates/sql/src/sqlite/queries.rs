@@ -168,7 +168,9 @@ pub(super) fn worker_view(tx: &Tx<'_>, worker: leasehold_core::worker::Worker) -
         rows::column,
     )?;
     let faults = faults::of(tx, &worker.id)?;
-    Ok(WorkerView { worker, session, active, faults, now: tx.now })
+    let busy_devices =
+        session.as_ref().map(|session| places::busy_devices(tx, session)).transpose()?.unwrap_or_default();
+    Ok(WorkerView { worker, session, active, busy_devices, faults, now: tx.now })
 }
 
 #[cfg(test)]

@@ -192,7 +192,7 @@ fn usage(columns: &mut Columns<'_>) -> Result<Option<Usage>, Fault> {
 macro_rules! lease_columns {
     () => {
         "attempt, run, offer, token, generation, version, worker, session, session_generation, fence, length_millis, \
-         expires_lease, state, score, claimed_at"
+         expires_lease, state, score, claimed_at, devices"
     };
 }
 pub(super) use lease_columns;
@@ -214,6 +214,7 @@ pub(super) fn lease(columns: &mut Columns<'_>) -> Result<Lease, Fault> {
         state: columns.next()?,
         score: columns.next()?,
         claimed_at: columns.next()?,
+        devices: columns.next()?,
     })
 }
 

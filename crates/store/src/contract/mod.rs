@@ -20,6 +20,7 @@ pub mod cancel;
 pub mod claim;
 pub mod clock;
 pub mod deletion;
+pub mod devices;
 pub mod end;
 pub mod enrollment;
 pub mod evidence;
@@ -78,6 +79,13 @@ macro_rules! contract_suite {
             an_installation_is_made_once
             a_token_is_found_until_it_expires
             what_was_stored_is_there_when_it_is_opened_again
+        });
+        $crate::contract_suite!(@cases $harness, devices {
+            no_device_is_given_to_two
+            who_has_no_devices_gets_no_run_that_wants_them
+            an_offer_keeps_its_devices
+            a_lost_attempt_keeps_its_devices_while_something_may_use_them
+            the_last_device_is_taken_once
         });
         $crate::contract_suite!(@cases $harness, enrollment {
             a_machine_enrolls_once_and_may_ask_again

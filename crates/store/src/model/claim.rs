@@ -45,7 +45,8 @@ pub(super) fn recover_asks(tx: &mut Transaction<'_>, fence: &SessionFence, asks:
     let takes_work = tx.worker_of(&session)?.takes_work(&session);
     let free_slots = if takes_work { session.max_runs.saturating_sub(held) } else { 0 };
     let directives = tx.directives(&session);
-    Ok(outcome(wrote, PullState { session, asks: states, directives, takes_work, free_slots }))
+    let busy_devices = places::busy_devices(tx, &session)?;
+    Ok(outcome(wrote, PullState { session, asks: states, directives, takes_work, free_slots, busy_devices }))
 }
 
 pub(super) fn claim(tx: &mut Transaction<'_>, call: &Claim) -> Stored<Grant, ClaimRefused> {
@@ -68,9 +69,11 @@ fn fresh(tx: &mut Transaction<'_>, session: &Session, call: &Claim) -> Result<Re
     let Some(run) = tx.state.runs.get(&call.run) else {
         return Ok(Err(NotClaimed::Taken));
     };
-    let policy = tx.revision(run)?.policy();
+    let revision = tx.revision(run)?;
+    let policy = revision.policy();
     let limits = places::limits(tx, run, &policy)?;
-    let waiting = Waiting { run, attempt: tx.latest(run)?, policy: &policy, limits };
+    let (gpu, busy) = (revision.placement().require().gpu.as_ref(), places::busy_devices(tx, session)?);
+    let waiting = Waiting { run, attempt: tx.latest(run)?, policy: &policy, limits, gpu, busy: &busy };
     let active = tx.active_leases(&session.worker).count();
     match claim::claim(tx.worker_of(session)?, session, active, waiting, &call.ask, call.score, tx.now) {
         Ok((lease, change)) => {

@@ -358,11 +358,11 @@ impl Store for ModelStore {
     }
 
     async fn worker(&self, worker: &WorkerId) -> Result<Option<WorkerView>, StoreError> {
-        self.transaction(|tx| Ok(queries::worker(tx, worker)))
+        self.transaction(|tx| queries::worker(tx, worker))
     }
 
     async fn workers(&self, after: Option<WorkerId>, limit: usize) -> Result<Vec<WorkerView>, StoreError> {
-        self.transaction(|tx| Ok(queries::workers(tx, after.as_ref(), limit)))
+        self.transaction(|tx| queries::workers(tx, after.as_ref(), limit))
     }
 
     async fn statistics(&self) -> Result<Statistics, StoreError> {

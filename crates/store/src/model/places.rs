@@ -1,9 +1,14 @@
-//! Places: which runs hold one of their task and project. Counted anew each time, by core's own predicate.
+//! Places: which runs hold one of their task and project, and which devices of a worker are held. Counted anew each time, by
+//! core's own predicate.
 
+use std::collections::BTreeSet;
+
+use leasehold_core::device::DeviceId;
 use leasehold_core::id::{ProjectName, RunId, TaskName};
 use leasehold_core::limits::HOLDERS;
-use leasehold_core::occupancy::{Holder, LimitFact, LimitOf, Limited, Places, hold};
+use leasehold_core::occupancy::{Holder, LimitFact, LimitOf, Limited, Places, hold, occupies};
 use leasehold_core::run::{Policy, Run};
+use leasehold_core::session::Session;
 
 use super::Transaction;
 use crate::outcome::StoreError;
@@ -89,4 +94,22 @@ pub(super) fn facts(tx: &Transaction<'_>, run: &Run) -> Result<Vec<LimitFact>, S
         fact.holders.truncate(HOLDERS);
     }
     Ok(facts)
+}
+
+/// The devices of a session's worker that something is, or may be, using.
+pub(super) fn busy_devices(tx: &Transaction<'_>, session: &Session) -> Result<BTreeSet<DeviceId>, StoreError> {
+    let mut busy = BTreeSet::new();
+    if session.capabilities.gpus.is_empty() {
+        return Ok(busy);
+    }
+    for lease in tx.state.leases.values().filter(|lease| lease.worker == session.worker && !lease.devices.is_empty()) {
+        let Some(loaded) = tx.load(lease.attempt)? else { continue };
+        // An earlier claim of the attempt holds nothing.
+        if loaded.attempt.lease_generation == Some(lease.generation)
+            && occupies(&loaded.run, &loaded.attempt, &loaded.revision.policy())
+        {
+            busy.extend(lease.devices.iter().cloned());
+        }
+    }
+    Ok(busy)
 }

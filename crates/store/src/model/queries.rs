@@ -1,5 +1,6 @@
 //! Pages and single views. Changes nothing.
 
+use std::collections::BTreeSet;
 use std::ops::Bound;
 
 use leasehold_core::event::Event;
@@ -42,17 +43,28 @@ pub(super) fn events(tx: &Transaction<'_>, page: EventsAfter, limit: usize) -> V
     rest.filter(|event| page.after.is_none_or(|after| event.sequence > after)).take(limit).cloned().collect()
 }
 
-pub(super) fn worker(tx: &Transaction<'_>, id: &WorkerId) -> Option<WorkerView> {
-    let worker = tx.state.workers.get(id).filter(|worker| worker.state != WorkerState::Deleted)?.clone();
+pub(super) fn worker(tx: &Transaction<'_>, id: &WorkerId) -> Result<Option<WorkerView>, StoreError> {
+    let Some(worker) = tx.state.workers.get(id).filter(|worker| worker.state != WorkerState::Deleted).cloned() else {
+        return Ok(None);
+    };
     let active = tx.active_leases(id).map(|lease| lease.attempt).collect();
     let faults = tx.state.faults.get(id).cloned().unwrap_or_default();
-    Some(WorkerView { session: tx.current(id).cloned(), worker, active, faults, now: tx.now })
+    let session = tx.current(id).cloned();
+    let busy_devices = match &session {
+        Some(session) => places::busy_devices(tx, session)?,
+        None => BTreeSet::new(),
+    };
+    Ok(Some(WorkerView { session, worker, active, busy_devices, faults, now: tx.now }))
 }
 
-pub(super) fn workers(tx: &Transaction<'_>, after: Option<&WorkerId>, limit: usize) -> Vec<WorkerView> {
+pub(super) fn workers(
+    tx: &Transaction<'_>,
+    after: Option<&WorkerId>,
+    limit: usize,
+) -> Result<Vec<WorkerView>, StoreError> {
     let from = after.map_or(Bound::Unbounded, Bound::Excluded);
     let page = tx.state.workers.range::<WorkerId, _>((from, Bound::Unbounded));
-    page.filter_map(|(id, _)| worker(tx, id)).take(limit).collect()
+    page.filter_map(|(id, _)| worker(tx, id).transpose()).take(limit).collect()
 }
 
 pub(super) fn run_facts(
@@ -63,7 +75,7 @@ pub(super) fn run_facts(
 ) -> Result<Option<RunFacts>, StoreError> {
     let Some(view) = tx.run_view(run)? else { return Ok(None) };
     let limits = if view.run.state == RunState::Pending { places::facts(tx, &view.run)? } else { Vec::new() };
-    Ok(Some(RunFacts { refused: refused(tx, run), limits, workers: workers(tx, after, limit), now: tx.now, view }))
+    Ok(Some(RunFacts { refused: refused(tx, run), limits, workers: workers(tx, after, limit)?, now: tx.now, view }))
 }
 
 pub(super) fn audit(tx: &Transaction<'_>, page: AuditPage, limit: usize) -> Vec<AuditEntry> {

@@ -53,6 +53,6 @@ fn changed(
 }
 
 fn view(tx: &Transaction<'_>, worker: &WorkerId) -> Result<WorkerView, StoreError> {
-    let view = queries::worker(tx, worker);
+    let view = queries::worker(tx, worker)?;
     view.ok_or_else(|| StoreError::Damaged { reason: format!("there is no worker {worker}") })
 }

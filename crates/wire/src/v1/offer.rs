@@ -5,6 +5,7 @@
 
 use leasehold_core::counter::{AttemptNumber, FenceNumber, LeaseGeneration, LeaseVersion};
 use leasehold_core::crypto::Digest;
+use leasehold_core::device::Devices;
 use leasehold_core::id::{AttemptId, OfferId, ProjectName, RunId, TaskName};
 use leasehold_core::limits;
 use leasehold_core::offer;
@@ -50,6 +51,10 @@ pub struct Offer {
     pub lease: OfferLease,
     /// Why this worker: the placement's score.
     pub score: i64,
+    /// The worker's devices that the attempt has for itself; left out where it has none. Only a session that declared them
+    /// is sent any.
+    #[serde(default, skip_serializing_if = "Devices::is_empty", with = "field::devices")]
+    pub devices: Devices,
     /// When the run was submitted.
     #[serde(with = "field::utc")]
     pub created_at_ms: UtcMillis,
@@ -97,6 +102,7 @@ impl From<&offer::Offer> for Offer {
                 length_ms: core.lease,
             },
             score: core.score,
+            devices: core.devices.clone(),
             created_at_ms: core.created_at,
         }
     }
@@ -126,6 +132,7 @@ impl Offer {
             remaining: self.lease.remaining_ms,
             lease: self.lease.length_ms,
             score: self.score,
+            devices: self.devices.clone(),
             created_at: self.created_at_ms,
         })
     }

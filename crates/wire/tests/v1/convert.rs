@@ -114,6 +114,21 @@ fn the_largest_revision_fits_into_an_offer_and_sixteen_of_them_into_an_answer() 
 }
 
 #[test]
+fn devices_are_a_list_of_names_that_is_left_out_where_there_are_none() {
+    let plain = serde_json::to_value(Offer::from(&m::core_offer())).unwrap();
+    assert_eq!(plain.get("devices"), None, "a worker of before there were devices reads it");
+    let offer = leasehold_core::offer::Offer { devices: "GPU-8f1c0c52,1".parse().unwrap(), ..m::core_offer() };
+    let mut sent = serde_json::to_value(Offer::from(&offer)).unwrap();
+    assert_eq!(sent["devices"], serde_json::json!(["GPU-8f1c0c52", "1"]));
+    let read: Offer = serde_json::from_value(sent.clone()).unwrap();
+    assert_eq!(read.to_core().unwrap(), offer);
+    for wrong in [serde_json::json!(["0", "0"]), serde_json::json!(["0,1"]), serde_json::json!("0")] {
+        sent["devices"] = wrong;
+        assert!(serde_json::from_value::<Offer>(sent.clone()).is_err(), "{sent}");
+    }
+}
+
+#[test]
 fn the_largest_heartbeat_fits_into_its_limit() {
     let mut beat = m::heartbeat();
     let renewal = beat.renewals[0].clone();

@@ -8,6 +8,7 @@ use leasehold_core::counter::{
     AttemptNumber, CallbackSequence, FenceNumber, LeaseGeneration, LeaseVersion, SessionGeneration, SessionVersion,
 };
 use leasehold_core::crypto::{CompletionToken, Digest, Domain, EnrollmentToken, LeaseToken, Ticket};
+use leasehold_core::device::Devices;
 use leasehold_core::fault::FaultKind;
 use leasehold_core::frame::CutReason;
 use leasehold_core::id::{AttemptId, OfferId, RunId, SessionId};
@@ -123,6 +124,7 @@ pub(crate) fn core_offer() -> offer::Offer {
         remaining: Millis::from_secs(20),
         lease: Millis::from_secs(600),
         score: 10,
+        devices: Devices::default(),
         created_at: AT,
     }
 }

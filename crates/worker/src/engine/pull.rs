@@ -287,8 +287,11 @@ impl Engine {
         }
         let user = offer.revision.command().run_as.as_ref();
         let foreign_user = user.is_some_and(|user| !self.config.run_as.contains(user));
+        // Devices are this job's alone, or it must not start.
+        let foreign_devices = !offer.has_its_devices(&self.config.capabilities);
         // This worker fetches no materials and collects no artifacts: a job that relies on them must not start.
-        if foreign_user || offer.revision.needs_materials() || !offer.revision.artifacts().is_empty() {
+        if foreign_user || foreign_devices || offer.revision.needs_materials() || !offer.revision.artifacts().is_empty()
+        {
             return Err(ReleaseReason::PolicyRefused);
         }
         if deadline.since(self.now.boot) < SHORT {

@@ -74,6 +74,8 @@ struct FileOffer {
     remaining_ms: u64,
     lease_ms: u64,
     score: i64,
+    #[serde(default, skip_serializing_if = "String::is_empty")]
+    devices: String,
     created_at_ms: i64,
 }
 
@@ -131,6 +133,7 @@ impl Record {
                 remaining_ms: offer.remaining.get(),
                 lease_ms: offer.lease.get(),
                 score: offer.score,
+                devices: offer.devices.to_string(),
                 created_at_ms: offer.created_at.get(),
             },
             lease_token: Zeroizing::new(self.token.reveal()),
@@ -184,6 +187,7 @@ impl Record {
                 remaining: Millis::new(file.offer.remaining_ms),
                 lease: Millis::new(file.offer.lease_ms),
                 score: file.offer.score,
+                devices: parsed("devices", &file.offer.devices)?,
                 created_at: UtcMillis::new(file.offer.created_at_ms),
             },
             token: LeaseToken::parse(&file.lease_token).map_err(|_| RecordError::Field("lease_token"))?,

@@ -151,6 +151,7 @@ pub(crate) mod tests {
     use leasehold_core::attempt::{Callback, Handle};
     use leasehold_core::counter::{AttemptNumber, CallbackSequence, FenceNumber};
     use leasehold_core::crypto::CompletionToken;
+    use leasehold_core::device::Devices;
     use leasehold_core::id::{ProjectName, RunId};
     use leasehold_core::inbox::ClosedReason;
     use leasehold_core::revision::Revision;
@@ -183,6 +184,7 @@ pub(crate) mod tests {
             remaining: Millis::from_secs(20),
             lease: Millis::from_secs(600),
             score: 0,
+            devices: Devices::default(),
             created_at: at,
         }
     }

@@ -8,6 +8,7 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use leasehold_core::counter::{AttemptNumber, FenceNumber};
+use leasehold_core::device::Devices;
 use leasehold_core::id::{RunId, TaskName, WorkerId};
 
 /// A search path where the agent has none.
@@ -54,6 +55,8 @@ pub struct JobFacts<'a> {
     pub task: Option<&'a TaskName>,
     /// `LEASEHOLD_SCHEDULED_AT` (RFC 3339), where a schedule made the run.
     pub scheduled_at: Option<&'a str>,
+    /// `LEASEHOLD_DEVICES` and `CUDA_VISIBLE_DEVICES`, where it has devices for itself.
+    pub devices: &'a Devices,
 }
 
 /// The variable that names the run; with [`ATTEMPT_VARIABLE`] it marks a job's processes.
@@ -87,6 +90,13 @@ pub fn job_environment(
     if let Some(scheduled_at) = facts.scheduled_at {
         set("LEASEHOLD_SCHEDULED_AT", scheduled_at.to_owned());
     }
+    if !facts.devices.is_empty() {
+        let devices = facts.devices.to_string();
+        set("LEASEHOLD_DEVICES", devices.clone());
+        // What is not among them is another job's. Numbers mean what `nvidia-smi` means by them.
+        set("CUDA_VISIBLE_DEVICES", devices);
+        set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
+    }
     environment
 }
 
@@ -95,10 +105,10 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_revision_may_set_its_path_but_never_its_fence() {
-        let variables = [("PATH", "/opt/bin"), ("LEASEHOLD_FENCE", "99"), ("TZ", "UTC")]
-            .map(|(name, value)| (name.to_owned(), value.to_owned()))
-            .into();
+    fn a_revision_may_set_its_path_but_never_its_fence_nor_its_devices() {
+        let said =
+            [("PATH", "/opt/bin"), ("LEASEHOLD_FENCE", "99"), ("TZ", "UTC"), ("CUDA_VISIBLE_DEVICES", "0,1,2,3")];
+        let variables = said.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let worker = "nas".parse().unwrap();
         let facts = JobFacts {
             run: "01900000-0000-7000-8000-000000000000".parse().unwrap(),
@@ -108,12 +118,23 @@ mod tests {
             output: Path::new("/state/output"),
             task: None,
             scheduled_at: None,
+            devices: &"GPU-8f1c0c52,GPU-0a5b8c9d".parse().unwrap(),
         };
         let environment = job_environment(&UserEnvironment::default(), &variables, &facts);
         assert_eq!(environment["PATH"], "/opt/bin");
         assert_eq!(environment["LEASEHOLD_FENCE"], "1");
         assert_eq!(environment["TZ"], "UTC");
         assert_eq!(environment["HOME"], "/");
+        for variable in ["CUDA_VISIBLE_DEVICES", "LEASEHOLD_DEVICES"] {
+            assert_eq!(environment[variable], "GPU-8f1c0c52,GPU-0a5b8c9d");
+        }
+        let none = job_environment(
+            &UserEnvironment::default(),
+            &variables,
+            &JobFacts { devices: &Devices::default(), ..facts },
+        );
+        assert_eq!(none["CUDA_VISIBLE_DEVICES"], "0,1,2,3", "who has none is not kept from saying so");
+        assert!(!none.contains_key("LEASEHOLD_DEVICES"));
         assert!(!environment.contains_key("LEASEHOLD_TASK"));
     }
 }

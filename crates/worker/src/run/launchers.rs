@@ -105,6 +105,7 @@ fn request(
         output: &dir.path(OUTPUT),
         task: offer.task.as_ref(),
         scheduled_at: None,
+        devices: &offer.devices,
     };
     let mib = u64::try_from(MIB).unwrap_or(1 << 20);
     let lease = LeaseDeadline { at: launch.lease_deadline, length: launch.lease };

@@ -1,6 +1,6 @@
 //! A control plane of one worker, in memory, over the real decisions of `core`: no store, no dispatcher.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::actor::Actor;
 use leasehold_core::admission::{Submission, admit};
@@ -341,7 +341,9 @@ impl Control {
                 let Some((run, revision)) = pending else { return AskAnswer::None };
                 let attempt = self.latest(&run);
                 let limits = Limited::default();
-                let waiting = Waiting { run: &run, attempt: &attempt, policy: &revision.policy(), limits };
+                let (policy, busy) = (revision.policy(), BTreeSet::new());
+                let gpu = revision.placement().require().gpu.as_ref();
+                let waiting = Waiting { run: &run, attempt: &attempt, policy: &policy, limits, gpu, busy: &busy };
                 match claim::claim(&self.worker, session, self.active(), waiting, &ask, 0, self.now) {
                     Ok((lease, change)) => {
                         self.apply(change);
@@ -370,6 +372,7 @@ impl Control {
             remaining: lease.expires.since(self.now.lease),
             lease: lease.length,
             score: 0,
+            devices: lease.devices.clone(),
             created_at: run.created_at,
         }
     }
