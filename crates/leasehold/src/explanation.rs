@@ -20,6 +20,10 @@ pub(crate) fn write(out: &mut dyn Write, explanation: &Explanation) -> io::Resul
             writeln!(out, "    {}: wants {}, has {}", mismatch.class, mismatch.wanted, mismatch.have)?;
         }
     }
+    if explanation.workers.len() > 1 && !explanation.classes.is_empty() {
+        let counts: Vec<_> = explanation.classes.iter().map(|(class, workers)| format!("{class} {workers}")).collect();
+        writeln!(out, "  of {} workers, kept back by: {}", explanation.workers.len(), counts.join(", "))?;
+    }
     if explanation.truncated {
         writeln!(out, "  (more workers were not looked at)")?;
     }
@@ -83,9 +87,10 @@ mod tests {
         assert_eq!(
             String::from_utf8(text).unwrap(),
             "no registered worker can ever run this\n  far: can take it\n  near:\n    label: wants site=office, has \
-             site=home\n"
+             site=home\n  of 2 workers, kept back by: label 1\n"
         );
     }
+
     #[test]
     fn whoever_holds_the_places_of_a_full_limit_is_named() {
         let holder = |hold: &str| Holder {

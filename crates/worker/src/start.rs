@@ -12,13 +12,13 @@ use crate::fault::steps::{AGENT_EXEC, LAUNCHER_SPAWN, Step};
 use crate::fault::{self, Side, around};
 
 /// The variable by which an image of this process tells its next one which it found at this machine.
-pub(crate) const RUNTIMES: &str = "LEASEHOLD_RUNTIMES";
+pub(crate) const FOUND: &str = "LEASEHOLD_FOUND";
 
 /// Starts a process.
 pub(crate) fn spawn(step: Step, command: &mut Command) -> io::Result<Child> {
     // What is armed at this process's own steps is nobody else's; a launcher's faults go to one launcher.
     command.env_remove(fault::VARIABLE);
-    command.env_remove(RUNTIMES);
+    command.env_remove(FOUND);
     if step == LAUNCHER_SPAWN
         && let Some(faults) = fault::take_for_launcher()
     {

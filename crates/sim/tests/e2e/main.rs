@@ -9,6 +9,7 @@ mod control_groups;
 mod control_plane_drain;
 mod control_plane_faults;
 mod damaged_files;
+mod devices;
 mod disks;
 mod doctor;
 mod examples;

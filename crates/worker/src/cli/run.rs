@@ -9,7 +9,7 @@ use tracing::level_filters::LevelFilter;
 
 use super::{Asked, Usage, configured, environment, fail, log, text_variable};
 use crate::config::Flags;
-use crate::detect::Runtimes;
+use crate::detect::Found;
 use crate::launcher::environment::{DEFAULT_PATH, UserEnvironment};
 use crate::launcher::spawn::LauncherProgram;
 use crate::machine::{MachineClock, MachineEntropy};
@@ -77,7 +77,7 @@ pub(super) fn asked(mut parser: Parser, prefix: &[&str]) -> Result<Asked, Usage>
         take_over,
         user: user_environment(),
         watchdog: sd_notify::watchdog_enabled(),
-        runtimes: text_variable(start::RUNTIMES).and_then(|text| Runtimes::from_text(&text)),
+        found: text_variable(start::FOUND).and_then(|text| Found::from_text(&text)),
         launcher: LauncherProgram { arguments: before.chain(program.arguments).collect(), ..program },
     })))
 }
@@ -103,9 +103,9 @@ pub(super) fn execute(options: &Options, arguments: &[OsString], prefix: &[&str]
     log(&options.config);
     let program = own_file();
     match run_worker(options, &MachineClock, MachineEntropy) {
-        Ok(Ended { exit, runtimes }) => match exit.code() {
+        Ok(Ended { exit, found }) => match exit.code() {
             Some(code) => ExitCode::from(code),
-            None => start_over(program.as_deref(), arguments, prefix, runtimes.as_ref()),
+            None => start_over(program.as_deref(), arguments, prefix, found.as_ref()),
         },
         Err(error) => fail(&error, error.code()),
     }
@@ -121,14 +121,9 @@ fn own_file() -> Option<PathBuf> {
 
 /// The start path again, by the same process, so that the launchers stay its children: with the binary that stands on
 /// disk now or, where that cannot be executed, with the one that runs; and with what need not be looked for again.
-fn start_over(
-    program: Option<&Path>,
-    arguments: &[OsString],
-    prefix: &[&str],
-    runtimes: Option<&Runtimes>,
-) -> ExitCode {
-    let found = runtimes.and_then(Runtimes::to_text).map(|text| (start::RUNTIMES.into(), text.into()));
-    let environment: Vec<_> = environment().filter(|(name, _)| name != start::RUNTIMES).chain(found).collect();
+fn start_over(program: Option<&Path>, arguments: &[OsString], prefix: &[&str], found: Option<&Found>) -> ExitCode {
+    let found = found.and_then(Found::to_text).map(|text| (start::FOUND.into(), text.into()));
+    let environment: Vec<_> = environment().filter(|(name, _)| name != start::FOUND).chain(found).collect();
     let line: Vec<&OsStr> = prefix.iter().map(OsStr::new).chain(arguments.iter().map(OsString::as_os_str)).collect();
     if let Some(program) = program {
         let error = start::exec(program, &line, &environment);

@@ -101,6 +101,18 @@ pub(super) const KEYS: &[Key] = &[
         ],
     },
     Key {
+        name: "gpus",
+        variable: "LEASEHOLD_WORKER_GPUS",
+        flag: None,
+        allowed: "auto, off or a list of { id, vendor, model, memory_mib }",
+        unset: Unset::Is("\"auto\""),
+        about: &[
+            "Which GPUs runs may have for themselves: auto are those that nvidia-smi and the kernel name, or a list such as",
+            "[{ id = \"0\", vendor = \"nvidia\", model = \"Tesla T4\", memory_mib = 15360 }]. The id is what",
+            "CUDA_VISIBLE_DEVICES is to say: the number or the UUID that nvidia-smi -L shows.",
+        ],
+    },
+    Key {
         name: "drain_timeout",
         variable: "LEASEHOLD_WORKER_DRAIN_TIMEOUT",
         flag: Some("--drain-timeout"),

@@ -5,6 +5,7 @@
 //! before anything starts, with what is allowed. [`key`] holds every key; the commented default file is made from it.
 //! (Worker design, *Capabilities and configuration*; decisions, *Uid*.)
 
+mod gpus;
 mod key;
 #[cfg(test)]
 mod tests;
@@ -14,6 +15,7 @@ use std::collections::BTreeMap;
 use std::fmt::{Display, Write as _};
 use std::path::{Path, PathBuf};
 
+use leasehold_core::capability::Gpu;
 use leasehold_core::limits::{self, KIB};
 use leasehold_core::time::Millis;
 
@@ -46,6 +48,8 @@ pub struct Config {
     pub slots: Option<u16>,
     /// Whether its runtimes are asked for their versions at the start.
     pub detect_runtimes: bool,
+    /// Which GPUs it offers.
+    pub gpus: GpuSetting,
     /// What its owner says about it.
     pub labels: BTreeMap<String, String>,
     /// How long a drain waits for what runs.
@@ -58,6 +62,18 @@ pub struct Config {
     pub logging: Logging,
     /// Where each key was set, for people; a key that nobody set is not here.
     pub origins: BTreeMap<&'static str, String>,
+}
+
+/// Which GPUs a worker offers.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub enum GpuSetting {
+    /// Those that this machine is found to have.
+    #[default]
+    Auto,
+    /// None.
+    Off,
+    /// These, by its owner's word; the machine is not asked.
+    Declared(Vec<Gpu>),
 }
 
 /// Where control groups of jobs are made.
@@ -195,6 +211,7 @@ impl Config {
             detect_runtimes: values.detect_runtimes.unwrap_or(true),
             run_as: values.run_as,
             slots: values.slots,
+            gpus: values.gpus,
             labels: values.labels,
             drain_timeout: values.drain_timeout.unwrap_or(limits::DRAIN_TIMEOUT),
             inbox_records: values.inbox_records.unwrap_or(limits::INBOX_RECORDS),
@@ -221,6 +238,7 @@ impl Config {
                 "run_as" => {
                     Some(format!("[{}]", self.run_as.iter().map(|user| quoted(user)).collect::<Vec<_>>().join(", ")))
                 }
+                "gpus" => Some(gpus::to_text(&self.gpus)),
                 "detect_runtimes" => Some(self.detect_runtimes.to_string()),
                 "allow_root" => Some(self.allow_root.to_string()),
                 "drain_timeout" => Some(quoted(&self.drain_timeout.to_string())),

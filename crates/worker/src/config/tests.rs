@@ -24,6 +24,7 @@ fn nothing_said_is_a_good_configuration() {
         detect_runtimes: true,
         run_as: Vec::new(),
         slots: None,
+        gpus: GpuSetting::Auto,
         labels: BTreeMap::new(),
         drain_timeout: limits::DRAIN_TIMEOUT,
         inbox_records: limits::INBOX_RECORDS,

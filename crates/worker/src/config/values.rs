@@ -13,7 +13,7 @@ use toml::de::{DeTable, DeValue};
 use tracing::level_filters::LevelFilter;
 
 use super::key::{self, KEYS};
-use super::{CgroupSetting, ConfigError, FILE_LIMIT, refused};
+use super::{CgroupSetting, ConfigError, FILE_LIMIT, GpuSetting, gpus, refused};
 use crate::join::address_of;
 use crate::logging::{Format, Logging};
 
@@ -25,6 +25,7 @@ pub(super) struct Values {
     pub(super) detect_runtimes: Option<bool>,
     pub(super) run_as: Vec<String>,
     pub(super) slots: Option<u16>,
+    pub(super) gpus: GpuSetting,
     pub(super) labels: BTreeMap<String, String>,
     pub(super) drain_timeout: Option<Millis>,
     pub(super) inbox_records: Option<usize>,
@@ -68,6 +69,9 @@ impl Values {
                         };
                         self.labels.insert(name.get_ref().clone().into_owned(), value.clone().into_owned());
                     }
+                }
+                DeValue::Array(list) if key == "gpus" => {
+                    self.gpus = gpus::read(list).map_err(|(start, problem)| refused(at(start), problem))?;
                 }
                 DeValue::Array(users) if key == "run_as" => {
                     let user = |user: &toml::Spanned<DeValue<'_>>| match user.get_ref() {
@@ -117,6 +121,7 @@ impl Values {
                 let range = limits::INBOX_RECORDS..=limits::INBOX_RECORDS_MAX;
                 self.inbox_records = Some(number(text, &range).ok_or_else(got)?);
             }
+            "gpus" => self.gpus = gpus::of_text(text).map_err(|problem| refused(place, problem))?,
             "labels" => {
                 for label in text.split(',') {
                     self.add_label(place, label)?;

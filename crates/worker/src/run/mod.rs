@@ -33,7 +33,7 @@ use tokio::task::AbortHandle;
 use crate::attempt_dir::{AttemptDir, LOG};
 use crate::client::Client;
 use crate::config::Config as WorkerConfig;
-use crate::detect::Runtimes;
+use crate::detect::Found;
 use crate::engine::Engine;
 use crate::engine::port::{
     Answer, Call, Effect, Exit, Input, LaunchAnswer, Level, Moment, OpId, Outcome, Report, Signal,
@@ -75,7 +75,7 @@ pub struct Options {
     /// How a launcher is started.
     pub launcher: LauncherProgram,
     /// What the image before this one found here, where nobody asked to look again.
-    pub runtimes: Option<Runtimes>,
+    pub found: Option<Found>,
     /// How long the service manager waits for a sign of life, where it does.
     pub watchdog: Option<Duration>,
 }
@@ -86,7 +86,7 @@ pub struct Ended {
     /// Why.
     pub exit: Exit,
     /// What the next image of this process need not look for again.
-    pub runtimes: Option<Runtimes>,
+    pub found: Option<Found>,
 }
 
 /// Runs a worker until it is done. The caller has no other threads or children.
@@ -100,7 +100,7 @@ pub fn run(options: &Options, clock: &'static dyn Clock, entropy: impl Entropy +
         Signals::listen()?
     };
     let start = prepare(options, clock, entropy)?;
-    let runtimes = start.runtimes.clone();
+    let found = start.found.clone();
     let exit = runtime.block_on(async {
         let mut manager = ServiceManager::new(options.watchdog);
         drive(start, &mut signals, &mut manager, options.config.drain_timeout, clock).await
@@ -112,7 +112,7 @@ pub fn run(options: &Options, clock: &'static dyn Clock, entropy: impl Entropy +
     } else {
         runtime.shutdown_background();
     }
-    Ok(Ended { exit, runtimes: (exit == Exit::Expired).then_some(runtimes) })
+    Ok(Ended { exit, found: (exit == Exit::Expired).then_some(found) })
 }
 
 struct Driver {
@@ -137,7 +137,7 @@ async fn drive(
     drain: Millis,
     clock: &'static dyn Clock,
 ) -> Result<Exit, RunError> {
-    let Start { state, inbox, client, mut engine, surroundings, faults, runtimes: _, _twin } = start;
+    let Start { state, inbox, client, mut engine, surroundings, faults, found: _, _twin } = start;
     let (inputs, mut queue) = mpsc::channel(QUEUE);
     let mut driver = Driver {
         disk: Disk::start(Arc::clone(&state), inbox, inputs.clone())?,

@@ -16,7 +16,8 @@ use super::launchers::Surroundings;
 use crate::cgroup::{Home, HomeError, Machine as CgroupMachine};
 use crate::client::{self, Client};
 use crate::config::Config as WorkerConfig;
-use crate::detect::{self, Runtimes};
+use crate::config::GpuSetting;
+use crate::detect::{self, Found, Searched};
 use crate::durable::DurableError;
 use crate::engine::{Config, Engine, Recovered};
 use crate::fault::around;
@@ -109,7 +110,7 @@ pub(super) struct Start {
     pub(super) engine: Engine,
     pub(super) surroundings: Arc<Surroundings>,
     pub(super) faults: Faults,
-    pub(super) runtimes: Runtimes,
+    pub(super) found: Found,
     pub(super) _twin: OwnedFd,
 }
 
@@ -173,13 +174,22 @@ pub(super) fn prepare(
     }
     let home = find_home(&options.config, &identity, state.attempts())?;
     let groups = home.as_ref().map(|home| home.features().clone()).unwrap_or_default();
-    // Where nothing is searched, no runtime is found, and none is asked.
-    let searched = if options.config.detect_runtimes { options.user.path.as_str() } else { "" };
-    let runtimes = match options.runtimes.as_ref().filter(|runtimes| runtimes.is_of(searched)) {
-        Some(runtimes) => runtimes.clone(),
-        None => Runtimes::here(searched, clock),
+    let path_of_jobs = |wanted: bool| wanted.then(|| options.user.path.clone());
+    let searched = Searched {
+        runtimes: path_of_jobs(options.config.detect_runtimes),
+        gpus: path_of_jobs(options.config.gpus == GpuSetting::Auto),
     };
-    let capabilities = detect::detect(&runtimes, &path, groups, options.config.labels.clone()).map_err(|errors| {
+    let found = match options.found.as_ref().filter(|found| found.is_of(&searched)) {
+        Some(found) => found.clone(),
+        None => Found::here(searched, clock),
+    };
+    let gpus = match &options.config.gpus {
+        GpuSetting::Auto => found.gpus(),
+        GpuSetting::Off => Vec::new(),
+        GpuSetting::Declared(gpus) => gpus.clone(),
+    };
+    let labels = options.config.labels.clone();
+    let capabilities = detect::detect(&found, gpus, &path, groups, labels).map_err(|errors| {
         RunError::Capabilities(errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))
     })?;
     let cores = std::thread::available_parallelism().map_or(1, |cores| u16::try_from(cores.get()).unwrap_or(256));
@@ -211,7 +221,7 @@ pub(super) fn prepare(
             home,
         }),
         faults,
-        runtimes,
+        found,
         _twin: twin,
     })
 }
