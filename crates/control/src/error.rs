@@ -154,6 +154,11 @@ impl Denied {
             Unmet::Project(undeletable) => Self::Project(*undeletable),
             Unmet::Task(name, why) => Self::Task { name: name.clone(), why: *why },
             Unmet::PlanMoved(moved) => Self::PlanMoved(*moved),
+            Unmet::Backfill(why) => Self::Invalid {
+                field: "from, to".to_owned(),
+                got: "this time".to_owned(),
+                allowed: format!("a time that can be filled: {why}"),
+            },
             Unmet::TaskMoved => Self::TaskMoved(name.to_string()),
         }
     }

@@ -12,6 +12,7 @@ use crate::id::{AttemptId, ProjectName, RunId, TaskName};
 use crate::revision::Revision;
 use crate::run::{Run, RunState};
 use crate::time::Now;
+use crate::trigger::Scheduled;
 
 /// What is submitted.
 #[derive(Debug, Clone, Copy)]
@@ -20,17 +21,20 @@ pub struct Submission<'a> {
     pub project: &'a ProjectName,
     /// Of which task, if of one.
     pub task: Option<&'a TaskName>,
+    /// The time of a trigger that it is for, if it is.
+    pub scheduled: Option<&'a Scheduled>,
     /// What to execute.
     pub revision: &'a Revision,
 }
 
 /// The run `id` of a submission, with its first attempt.
 pub fn admit(submission: Submission<'_>, id: RunId, attempt: AttemptId, actor: &Actor, now: Now) -> Change {
-    let Submission { project, task, revision } = submission;
+    let Submission { project, task, scheduled, revision } = submission;
     let run = Run {
         id,
         project: project.clone(),
         task: task.cloned(),
+        scheduled: scheduled.cloned(),
         revision: revision.digest(),
         placement: revision.placement().digest(),
         priority: revision.priority().into(),
@@ -46,7 +50,11 @@ pub fn admit(submission: Submission<'_>, id: RunId, attempt: AttemptId, actor: &
         started_at: None,
         closing: None,
     };
-    let event = NewEvent::new(EventKind::RunAdmitted, id, Some(attempt), actor.clone()).with("revision", run.revision);
+    let mut event = NewEvent::new(EventKind::RunAdmitted, id, Some(attempt), actor.clone());
+    event = event.with("revision", run.revision);
+    if let Some(Scheduled { trigger, at }) = scheduled {
+        event = event.with("trigger", trigger).with("scheduled_at_ms", at.get());
+    }
     Change {
         run: Some(run),
         attempt: Some(Attempt::pending(attempt, id, AttemptNumber::FIRST)),

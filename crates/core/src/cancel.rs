@@ -24,6 +24,9 @@ pub enum Cancel {
     AlreadyCancelled,
 }
 
+/// Why a run is cancelled that the next instant of its task's schedule takes the place of.
+pub const OVERLAP: &str = "the next run of its schedule takes its place (overlap: cancel-other)";
+
 /// Why a cancel is refused.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum CancelRefused {

@@ -57,6 +57,7 @@ pub mod shape;
 pub mod task;
 pub mod ticket;
 pub mod time;
+pub mod trigger;
 pub mod verdict;
 pub mod version;
 pub mod worker;

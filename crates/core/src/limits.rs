@@ -301,6 +301,10 @@ pub const CATCHUP_RUNS: u32 = 10;
 pub const CATCHUP_RUNS_MAX: u32 = 1000;
 /// An instant that is settled later than this after it was due was missed: nothing could fire.
 pub const FIRE_IN_TIME: Millis = Millis::from_secs(60);
+/// While an instant waits for its turn, how often what stands in its way is looked at.
+pub const OWING_LOOK: Millis = Millis::new(500);
+/// A trigger whose row cannot be read is looked at again after this.
+pub const DAMAGED_LOOK: Millis = Millis::from_secs(60);
 /// Instants that one backfill may run.
 pub const BACKFILL_RUNS: u32 = 1000;
 /// The longest jitter of a trigger.

@@ -7,6 +7,7 @@ use crate::counter::{AttemptNumber, FenceNumber, RunVersion};
 use crate::crypto::Digest;
 use crate::id::{ProjectName, RunId, TaskName};
 use crate::time::{LeaseInstant, Millis, UtcMillis};
+use crate::trigger::Scheduled;
 
 names! {
     /// Where a run stands.
@@ -108,6 +109,8 @@ pub struct Run {
     pub project: ProjectName,
     /// Of which task, if of one.
     pub task: Option<TaskName>,
+    /// The time of a trigger that it was admitted for; none: somebody asked for it.
+    pub scheduled: Option<Scheduled>,
     /// The immutable revision that it executes.
     pub revision: Digest,
     /// The revision's placement; with project and limited task it makes the run's lane.

@@ -13,6 +13,7 @@ use crate::crypto::{Digest, Domain};
 use crate::id::{ProjectName, TaskName};
 use crate::limits::CASCADE_RUNS;
 use crate::time::UtcMillis;
+use crate::trigger::Pause;
 
 /// A task as the control plane keeps it.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -31,6 +32,8 @@ pub struct Task {
     pub changed_at: UtcMillis,
     /// When a person deleted it, if one did.
     pub deleted_at: Option<UtcMillis>,
+    /// A person's word that none of its triggers starts anything; a run by hand is started still.
+    pub pause: Option<Pause>,
 }
 
 impl Task {
@@ -145,6 +148,7 @@ pub fn applied(
             created_at: if task.deleted_at.is_some() { now } else { task.created_at },
             changed_at: now,
             deleted_at: None,
+            pause: task.pause.clone().filter(|_| task.deleted_at.is_none()),
             ..task.clone()
         }),
         None => Some(Task {
@@ -155,6 +159,7 @@ pub fn applied(
             created_at: now,
             changed_at: now,
             deleted_at: None,
+            pause: None,
         }),
     }
 }

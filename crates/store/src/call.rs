@@ -8,7 +8,9 @@ use leasehold_core::claim::{Ask, ReleaseReason};
 use leasehold_core::counter::{AttemptNumber, EventSequence, LeaseVersion, RevisionNumber, SessionVersion};
 use leasehold_core::crypto::Digest;
 use leasehold_core::fault::Fault;
-use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, TrustDomain, WorkerId};
+use leasehold_core::id::{
+    ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, TriggerName, TrustDomain, WorkerId,
+};
 use leasehold_core::lease::LeaseFence;
 use leasehold_core::registration::{Cadence, Registration};
 use leasehold_core::resolve::Verb;
@@ -18,8 +20,9 @@ use leasehold_core::run::RunState;
 use leasehold_core::session::{Said, SessionFence};
 use leasehold_core::ticket::TicketKey;
 use leasehold_core::time::UtcMillis;
+use leasehold_core::trigger::TriggerKey;
 
-use crate::view::{HeadKey, LaneKey};
+use crate::view::{HeadKey, LaneKey, LedgerKey};
 
 /// What one installation is: written once, at first start.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -329,6 +332,58 @@ pub struct DeleteTask {
     pub name: TaskName,
     /// Whether its runs that have not ended are cancelled with it.
     pub cascade: bool,
+}
+
+/// Which triggers to list, in the order of their tasks and names.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TriggersAfter {
+    /// Whose namespace.
+    pub project: ProjectName,
+    /// Only of this task.
+    pub task: Option<TaskName>,
+    /// Only those after this one (the cursor).
+    pub after: Option<(TaskName, TriggerName)>,
+}
+
+/// A person pauses schedules, or lets them go on.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PauseTriggers {
+    /// Who.
+    pub actor: Actor,
+    /// Whose namespace.
+    pub project: ProjectName,
+    /// Of which task.
+    pub task: TaskName,
+    /// Which of its triggers; none: the task, which is another word than those of its triggers.
+    pub trigger: Option<TriggerName>,
+    /// The person's words.
+    pub why: Option<String>,
+}
+
+/// A person wants the runs of instants that have passed.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct BackfillTrigger {
+    /// Who.
+    pub actor: Actor,
+    /// Which trigger.
+    pub trigger: TriggerKey,
+    /// From this nominal time on.
+    pub first: UtcMillis,
+    /// Up to this one.
+    pub last: UtcMillis,
+}
+
+/// A page of a task's schedule ledger, the newest nominal time first.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerPage {
+    /// Whose namespace.
+    pub project: ProjectName,
+    /// Of which task.
+    pub task: TaskName,
+    /// Only of this trigger.
+    pub trigger: Option<TriggerName>,
+    /// Only the lines before this one (the cursor).
+    pub before: Option<LedgerKey>,
 }
 
 /// Where a page of a lane's runs begins.

@@ -26,9 +26,10 @@ use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, CancelRun, Claim, CreateProject,
-    DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation,
-    LaneAfter, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
+    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, BackfillTrigger, CancelRun, Claim,
+    CreateProject, DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat,
+    Installation, LaneAfter, LedgerPage, NewApiToken, NewEnrollment, PauseTriggers, RegisterSession, Release,
+    ResolveRun, RunFilter, SessionStep, SetProject, TriggersAfter,
 };
 use crate::hint::HintExchange;
 use crate::method;
@@ -36,8 +37,9 @@ use crate::observe::Access;
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
-    ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
-    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, TaskRevision, TaskView, WorkerView,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant, Lane,
+    LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics,
+    TaskRevision, TaskView, TriggerView, WorkerView,
 };
 
 /// What happens to one call.
@@ -341,6 +343,26 @@ impl Store for Faulty {
         self.call("task_revision", self.inner.task_revision(project, name, number)).await
     }
 
+    async fn pause_triggers(&self, call: PauseTriggers) -> Stored<(), Unmet> {
+        self.call("pause_triggers", self.inner.pause_triggers(call)).await
+    }
+
+    async fn resume_triggers(&self, call: PauseTriggers) -> Stored<(), Unmet> {
+        self.call("resume_triggers", self.inner.resume_triggers(call)).await
+    }
+
+    async fn backfill_trigger(&self, call: BackfillTrigger) -> Stored<Backfilled, Unmet> {
+        self.call("backfill_trigger", self.inner.backfill_trigger(call)).await
+    }
+
+    async fn triggers(&self, page: TriggersAfter, limit: usize) -> Result<Vec<TriggerView>, StoreError> {
+        self.call("triggers", self.inner.triggers(page, limit)).await
+    }
+
+    async fn ledger(&self, page: LedgerPage, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
+        self.call("ledger", self.inner.ledger(page, limit)).await
+    }
+
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
         self.call("admit_run", self.inner.admit_run(call)).await
     }
@@ -444,6 +466,10 @@ impl Store for Faulty {
 
     async fn stop_overdue(&self, limit: usize) -> Result<Scanned, StoreError> {
         self.call("stop_overdue", self.inner.stop_overdue(limit)).await
+    }
+
+    async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError> {
+        self.call("fire_triggers", self.inner.fire_triggers(limit)).await
     }
 }
 

@@ -34,6 +34,11 @@ pub const METHODS: &[(&str, Access)] = &[
     ("tasks", Access::Read),
     ("task_history", Access::Read),
     ("task_revision", Access::Read),
+    ("pause_triggers", Access::Write),
+    ("resume_triggers", Access::Write),
+    ("backfill_trigger", Access::Write),
+    ("triggers", Access::Read),
+    ("ledger", Access::Read),
     ("admit_run", Access::Write),
     ("recover_asks", Access::Write),
     ("lanes", Access::Read),
@@ -59,6 +64,7 @@ pub const METHODS: &[(&str, Access)] = &[
     ("expire_leases", Access::Write),
     ("begin_retries", Access::Write),
     ("stop_overdue", Access::Write),
+    ("fire_triggers", Access::Write),
 ];
 
 /// The names of those that may change something.

@@ -22,21 +22,24 @@ use leasehold_core::project;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::{Resolve, ResolveRefused};
 use leasehold_core::revision::Revision;
+use leasehold_core::schedule::BackfillError;
 use leasehold_core::session::SessionProjection;
 use leasehold_core::task::{self, Plan};
 use leasehold_core::time::Now;
 use leasehold_core::worker::Holds;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, CancelRun, Claim, CreateProject,
-    DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation,
-    LaneAfter, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
+    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, BackfillTrigger, CancelRun, Claim,
+    CreateProject, DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat,
+    Installation, LaneAfter, LedgerPage, NewApiToken, NewEnrollment, PauseTriggers, RegisterSession, Release,
+    ResolveRun, RunFilter, SessionStep, SetProject, TriggersAfter,
 };
 use crate::hint::HintExchange;
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
-    ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
-    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, TaskRevision, TaskView, WorkerView,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant, Lane,
+    LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics,
+    TaskRevision, TaskView, TriggerView, WorkerView,
 };
 use leasehold_core::claim::Ask;
 use leasehold_core::session::SessionFence;
@@ -77,6 +80,9 @@ pub enum Unmet {
     /// The task has another revision by now.
     #[error("the task has another revision by now")]
     TaskMoved,
+    /// A backfill that cannot be.
+    #[error(transparent)]
+    Backfill(#[from] BackfillError),
 }
 
 /// Why a claim did not happen.
@@ -214,6 +220,22 @@ pub trait Store: Send + Sync + 'static {
         number: RevisionNumber,
     ) -> Result<Option<(TaskRevision, Revision)>, StoreError>;
 
+    /// A person says that a trigger, or a task, starts nothing by itself; runs by hand are started still. What is due by then is
+    /// settled first. See [`leasehold_core::schedule::pause`].
+    async fn pause_triggers(&self, call: PauseTriggers) -> Stored<(), Unmet>;
+
+    /// That pause is over; what passed during it is one line of the ledger. See [`leasehold_core::schedule::resume`].
+    async fn resume_triggers(&self, call: PauseTriggers) -> Stored<(), Unmet>;
+
+    /// The runs of instants that have passed: a page of them. An instant that has a run gets no second.
+    async fn backfill_trigger(&self, call: BackfillTrigger) -> Stored<Backfilled, Unmet>;
+
+    /// A page of triggers, in the order of their tasks and names.
+    async fn triggers(&self, page: TriggersAfter, limit: usize) -> Result<Vec<TriggerView>, StoreError>;
+
+    /// A page of a task's schedule ledger, the newest nominal time first; also of a task that is deleted.
+    async fn ledger(&self, page: LedgerPage, limit: usize) -> Result<Vec<LedgerEntry>, StoreError>;
+
     /// Submits a run: it is pending, with attempt 1. Its project comes with it, if it is not there.
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet>;
 
@@ -296,4 +318,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Stores the wish to stop attempts whose time is up, at most `limit`. See [`leasehold_core::cancel::overdue`].
     async fn stop_overdue(&self, limit: usize) -> Result<Scanned, StoreError>;
+
+    /// Settles triggers that are due, at most `limit` of them, and about as many runs: each admits its runs, writes its ledger
+    /// and moves on, all in this transaction. See [`leasehold_core::schedule::settle`]. At most one run is ever admitted for
+    /// a trigger's nominal time.
+    async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError>;
 }

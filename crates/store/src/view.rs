@@ -9,18 +9,20 @@ use leasehold_core::crypto::Digest;
 use leasehold_core::device::DeviceId;
 use leasehold_core::directive::Directive;
 use leasehold_core::fault::Fault;
-use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, WorkerId};
+use leasehold_core::id::{ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, TriggerName, WorkerId};
 use leasehold_core::lease::{Lease, LeaseProjection};
 use leasehold_core::occupancy::{LimitFact, Places};
 use leasehold_core::placement::Placement;
 use leasehold_core::project::Project;
 use leasehold_core::refusal::Refusal;
-use leasehold_core::revision::{Program, Revision};
+use leasehold_core::revision::{Program, Revision, Trigger};
 use leasehold_core::role::Role;
 use leasehold_core::run::{Run, RunState};
+use leasehold_core::schedule::Line;
 use leasehold_core::session::{Session, SessionProjection, SessionState};
 use leasehold_core::task::Task;
 use leasehold_core::time::{Millis, Now, UtcMillis};
+use leasehold_core::trigger::{KeptTrigger, Pause};
 use leasehold_core::worker::{Worker, WorkerState};
 
 /// An API token as it is known: never itself.
@@ -260,6 +262,74 @@ pub struct Scanned {
     pub more: bool,
     /// How long until the next thing can be due, if anything waits.
     pub next: Option<Millis>,
+}
+
+/// What a scan of triggers did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Fired {
+    /// The runs that were admitted or cancelled.
+    pub runs: Vec<RunId>,
+    /// The workers that have a stop to be told of.
+    pub workers: BTreeSet<WorkerId>,
+    /// Whether something was left for the next page: scan again at once.
+    pub more: bool,
+    /// How long until the next trigger is due, if one will be.
+    pub next: Option<Millis>,
+}
+
+/// A page of a backfill.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Backfilled {
+    /// The runs that were admitted, the oldest instant first.
+    pub runs: Vec<RunId>,
+    /// Where the next page begins; none: this was the last.
+    pub rest: Option<UtcMillis>,
+}
+
+/// A trigger with everything a page shows.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TriggerView {
+    /// How far it has come.
+    pub kept: KeptTrigger,
+    /// What its task's revision says of it.
+    pub trigger: Trigger,
+    /// A person's pause of its task.
+    pub task_pause: Option<Pause>,
+}
+
+/// A line of a task's schedule ledger.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct LedgerEntry {
+    /// Of which trigger.
+    pub trigger: TriggerName,
+    /// What it says.
+    pub line: Line,
+    /// The run that was admitted for it.
+    pub run: Option<RunId>,
+    /// When it was written, or took the place of an earlier one.
+    pub written_at: UtcMillis,
+}
+
+impl LedgerEntry {
+    /// Its place among the lines of its task.
+    pub fn key(&self) -> LedgerKey {
+        let (at, is_gap) = match self.line {
+            Line::At(nominal, _) => (nominal, false),
+            Line::Gap(gap) => (gap.first, true),
+        };
+        LedgerKey { at, trigger: self.trigger.clone(), is_gap }
+    }
+}
+
+/// The place of a line among those of its task: by nominal time, that of a gap by its first instant.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct LedgerKey {
+    /// The nominal time.
+    pub at: UtcMillis,
+    /// Of which trigger.
+    pub trigger: TriggerName,
+    /// Whether it is about a gap.
+    pub is_gap: bool,
 }
 
 /// An audit row: who changed what.

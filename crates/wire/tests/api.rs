@@ -97,6 +97,7 @@ fn run() -> Run {
         id: id(3),
         project: "default".parse().unwrap(),
         task: None,
+        scheduled: None,
         revision: revision.digest(),
         placement: Digest::of(Domain::Placement, b"{}"),
         priority: 0,

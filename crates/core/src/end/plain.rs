@@ -80,6 +80,7 @@ fn under_plain_lease(call: &EndCall, max_attempts: u32) -> Option<(Ended, Change
         id: run,
         project: ProjectName::default(),
         task: None,
+        scheduled: None,
         revision: call.body,
         placement: call.body,
         priority: 0,

@@ -54,6 +54,25 @@ pub fn pause<Z: Offsets>(
     })
 }
 
+/// A trigger goes although its task stays: what is due fires, and what is still owed then is given up.
+pub fn leave<Z: Offsets>(
+    timetable: &Timetable<Z>,
+    rules: &Rules,
+    progress: Progress,
+    blocking: &[Blocking],
+    now: UtcMillis,
+) -> Change {
+    settled_first(timetable, rules, progress, blocking, now, |settled| {
+        settled.lines.extend(forgo(timetable, &mut settled.progress, GapReason::Edited, None).map(Line::Gap));
+        settled.progress.next = None;
+    })
+}
+
+/// A trigger goes with its task: nothing of it fires any more, and what it owes and what is due is one gap.
+pub fn end<Z: Offsets>(timetable: &Timetable<Z>, mut progress: Progress, now: UtcMillis) -> Option<Gap> {
+    forgo(timetable, &mut progress, GapReason::Deleted, Some(now))
+}
+
 /// A trigger goes on: with the next time after `now`.
 pub fn resume<Z: Offsets>(timetable: &Timetable<Z>, mut progress: Progress, now: UtcMillis) -> (Progress, Option<Gap>) {
     let gap = forgo(timetable, &mut progress, GapReason::Paused, Some(now));

@@ -22,6 +22,8 @@ pub enum Happened {
     Fired,
     /// A run was admitted for it, after nothing could fire when it was due.
     CaughtUp,
+    /// A run was admitted for it, because a person asked for it afterwards.
+    Backfilled,
     /// It waits until nothing stands in its way.
     Waits,
     /// It gets no run.
@@ -31,7 +33,7 @@ pub enum Happened {
 impl Happened {
     /// Whether a run is to be admitted for it, in the same transaction.
     pub const fn admits(self) -> bool {
-        matches!(self, Self::Fired | Self::CaughtUp)
+        matches!(self, Self::Fired | Self::CaughtUp | Self::Backfilled)
     }
 }
 
@@ -68,5 +70,7 @@ names! {
         Edited = "edited",
         /// A backup was restored; what happened since is not known.
         Restored = "restored",
+        /// The task was deleted before they had their turn.
+        Deleted = "deleted",
     }
 }

@@ -27,7 +27,7 @@ mod times;
 mod zone;
 
 pub use backfill::{Backfill, BackfillError, backfill};
-pub use change::{Change, edit, pause, restore, resume};
+pub use change::{Change, edit, end, leave, pause, restore, resume};
 pub use due::{Blocking, Rules, Settled, settle};
 pub use expression::{Expression, ExpressionError, Mistake, Unit};
 pub use fire::{Offsets, Span, Timetable, Utc};

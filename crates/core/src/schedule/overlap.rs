@@ -37,7 +37,8 @@ mod tests {
     fn a_run_stands_in_the_way_until_nothing_of_it_can_live() {
         let revision = Revision::of_argv(["true"]).unwrap();
         let now = Now { lease: LeaseInstant::new(0), utc: UtcMillis::new(0) };
-        let submission = Submission { project: &ProjectName::default(), task: None, revision: &revision };
+        let submission =
+            Submission { project: &ProjectName::default(), task: None, scheduled: None, revision: &revision };
         let ids = (RunId::new(now.utc, &Ones), AttemptId::new(now.utc, &Ones));
         let change = admit(submission, ids.0, ids.1, &Actor::System, now);
         let (run, attempt) = (change.run.unwrap(), change.attempt.unwrap());

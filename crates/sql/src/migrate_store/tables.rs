@@ -36,6 +36,8 @@ const TABLES: &[Listed] = &[
     table("revision"),
     table("task"),
     table("task_revision"),
+    table("task_trigger"),
+    table("schedule_ledger"),
     on_the_lease_clock("run", "due_lease IS NOT NULL"),
     on_the_lease_clock("attempt", "state IN ('claimed', 'starting', 'running')"),
     on_the_lease_clock("lease", "state = 'active'"),

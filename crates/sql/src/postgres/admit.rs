@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 
 use futures_util::future::try_join_all;
 use leasehold_core::admission::{self, Submission};
+use leasehold_core::change::Change;
 use leasehold_core::id::RunId;
+use leasehold_core::revision::Revision;
 use leasehold_core::run::Run;
 use leasehold_store::call::AdmitRun;
 use leasehold_store::outcome::Outcome;
@@ -20,7 +22,8 @@ use super::{audit, load, projects, queries, tasks};
 
 /// Stores a submission; the same again, by key or id, is the same run.
 pub(super) async fn admit(db: Unlocked, call: &AdmitRun) -> Decided<RunView, Unmet> {
-    let submission = Submission { project: &call.project, task: call.task.as_ref(), revision: &call.revision };
+    let submission =
+        Submission { project: &call.project, task: call.task.as_ref(), scheduled: None, revision: &call.revision };
     let keyed = match &call.idempotency_key {
         Some(key) => {
             let sql = "SELECT run FROM idempotency_key WHERE project = $1 AND key = $2";
@@ -49,7 +52,7 @@ pub(super) async fn admit(db: Unlocked, call: &AdmitRun) -> Decided<RunView, Unm
         return Err(Fault::Damaged(format!("run {} was admitted without an attempt", call.run)));
     };
     projects::ensure(tx, &call.project).await?;
-    insert_run(tx, run, call).await?;
+    insert_run(tx, run, &call.revision).await?;
     let audited: [(&str, &(dyn std::fmt::Display + Sync)); 2] =
         [("project", &call.project), ("revision", &run.revision)];
     let writes: Vec<Write<'_>> = vec![
@@ -69,8 +72,18 @@ async fn insert_key(tx: &Tx, call: &AdmitRun) -> Result<(), Fault> {
     tx.execute_one("idempotency key", sql, values![call.project, *key, call.run]).await
 }
 
-async fn insert_run(tx: &Tx, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
-    let revision = &call.revision;
+/// Writes the run of an admission, its attempt and its events.
+pub(super) async fn insert(tx: &Tx, change: &Change, revision: &Revision) -> Result<(), Fault> {
+    let (Some(run), Some(attempt)) = (&change.run, &change.attempt) else {
+        return Err(Fault::Damaged("a run was admitted without an attempt".to_owned()));
+    };
+    insert_run(tx, run, revision).await?;
+    let writes: Vec<Write<'_>> = vec![Box::pin(insert_attempt(tx, attempt)), Box::pin(write_events(tx, change))];
+    try_join_all(writes).await?;
+    Ok(())
+}
+
+async fn insert_run(tx: &Tx, run: &Run, revision: &Revision) -> Result<(), Fault> {
     // The revision first, then the placement, in every transaction: who waits for one has not the other.
     let sql = "INSERT INTO revision (digest, canonical) VALUES ($1, $2) ON CONFLICT DO NOTHING";
     tx.execute(sql, values![run.revision, *revision]).await?;
@@ -85,8 +98,9 @@ async fn insert_run(tx: &Tx, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
         "run",
         "INSERT INTO run (id, project, task, revision, placement, lane_task, name, priority, state, version, latest, \
          failures, machinery_failures, created_at, mutex, concurrency, lease_millis, max_attempts, start_millis, \
-         timeout_millis) \
-         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20)",
+         timeout_millis, trigger_name, scheduled_at) \
+         VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, \
+         $22)",
         values![
             run.id,
             run.project,
@@ -108,6 +122,8 @@ async fn insert_run(tx: &Tx, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
             policy.max_attempts,
             policy.start,
             policy.timeout,
+            run.scheduled.as_ref().map(|scheduled| scheduled.trigger.clone()),
+            run.scheduled.as_ref().map(|scheduled| scheduled.at),
         ],
     )
     .await

@@ -111,6 +111,16 @@ pub(super) async fn free_attempts(db: &Connection, attempts: &[AttemptId]) -> Re
     Ok(attempts.iter().copied().filter(|attempt| free.contains(attempt)).collect())
 }
 
+/// Takes those of these tasks that nobody else has, with their triggers; answers which those are.
+pub(super) async fn free_tasks(
+    db: &Connection,
+    tasks: &[(ProjectName, TaskName)],
+) -> Result<Vec<(ProjectName, TaskName)>, Fault> {
+    let (projects, names) = (list(tasks.iter().map(|(project, _)| project)), list(tasks.iter().map(|(_, task)| task)));
+    let sql = "SELECT of_project, of_task FROM lock_free_tasks($1, $2)";
+    db.all(sql, [projects, names], |columns| Ok((columns.next()?, columns.next()?))).await
+}
+
 /// Takes those of `runs` that nobody else has; answers them in the order they were given.
 pub(super) async fn free_runs(db: &Connection, runs: &[RunId]) -> Result<Vec<RunId>, Fault> {
     let sql = "SELECT id FROM run WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE SKIP LOCKED";

@@ -39,6 +39,11 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/postgres/0008_in_its_page.sql"),
     },
     Migration { version: 9, name: "0009_devices", sql: include_str!("../../migrations/postgres/0009_devices.sql") },
+    Migration {
+        version: 10,
+        name: "0010_schedules",
+        sql: include_str!("../../migrations/postgres/0010_schedules.sql"),
+    },
 ];
 
 impl Migration {

@@ -26,17 +26,19 @@ use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
 use leasehold_store::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, CancelRun, Claim, CreateProject,
-    DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation,
-    LaneAfter, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
+    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, BackfillTrigger, CancelRun, Claim,
+    CreateProject, DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat,
+    Installation, LaneAfter, LedgerPage, NewApiToken, NewEnrollment, PauseTriggers, RegisterSession, Release,
+    ResolveRun, RunFilter, SessionStep, SetProject, TriggersAfter,
 };
 use leasehold_store::hint::HintExchange;
 use leasehold_store::observe::{Access, Observer};
 use leasehold_store::outcome::{Outcome, StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
-    ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
-    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, TaskRevision, TaskView, WorkerView,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant, Lane,
+    LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics,
+    TaskRevision, TaskView, TriggerView, WorkerView,
 };
 
 mod activation;
@@ -59,12 +61,14 @@ mod history;
 mod inspect;
 mod installation;
 mod lanes;
+mod ledger;
 mod load;
 mod lock;
 mod logs;
 mod migrate;
 pub(crate) mod moving;
 mod open;
+mod pauses;
 mod places;
 mod projects;
 mod queries;
@@ -77,6 +81,7 @@ mod statistics;
 mod tasks;
 mod tls;
 mod transaction;
+mod triggers;
 mod workers;
 
 #[cfg(test)]
@@ -275,6 +280,28 @@ impl Store for PostgresStore {
         self.read("task_revision", |tx| async move { tasks::revision(&tx, project, name, number).await }).await
     }
 
+    async fn pause_triggers(&self, call: PauseTriggers) -> Stored<(), Unmet> {
+        self.write("pause_triggers", |db| pauses::pause(db, &call)).await
+    }
+
+    async fn resume_triggers(&self, call: PauseTriggers) -> Stored<(), Unmet> {
+        self.write("resume_triggers", |db| pauses::resume(db, &call)).await
+    }
+
+    async fn backfill_trigger(&self, call: BackfillTrigger) -> Stored<Backfilled, Unmet> {
+        self.write("backfill_trigger", |db| pauses::backfill(db, &call)).await
+    }
+
+    async fn triggers(&self, page: TriggersAfter, limit: usize) -> Result<Vec<TriggerView>, StoreError> {
+        let page = &page;
+        self.read("triggers", |tx| async move { triggers::triggers(&tx, page, limit).await }).await
+    }
+
+    async fn ledger(&self, page: LedgerPage, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
+        let page = &page;
+        self.read("ledger", |tx| async move { ledger::page(&tx, page, limit).await }).await
+    }
+
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
         self.write("admit_run", |db| admit::admit(db, &call)).await
     }
@@ -389,5 +416,9 @@ impl Store for PostgresStore {
 
     async fn stop_overdue(&self, limit: usize) -> Result<Scanned, StoreError> {
         self.write("stop_overdue", |db| recovery::stop_overdue(db, limit)).await
+    }
+
+    async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError> {
+        self.write("fire_triggers", |db| triggers::fire(db, limit)).await
     }
 }

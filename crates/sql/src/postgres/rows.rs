@@ -7,15 +7,19 @@ use leasehold_core::frame::Cut;
 use leasehold_core::lease::Lease;
 use leasehold_core::project::Project;
 use leasehold_core::resolve::Word;
+use leasehold_core::revision::Revision;
 use leasehold_core::run::{Closing, Run, StopIntent};
+use leasehold_core::schedule::{Backlog, Progress};
 use leasehold_core::session::Session;
 use leasehold_core::task::Task;
+use leasehold_core::trigger::{KeptTrigger, Pause, Scheduled, TriggerKey};
 use leasehold_core::worker::{Drain, Rival, Takeover, Worker};
-use leasehold_store::view::TaskRevision;
+use leasehold_store::view::{LedgerEntry, TaskRevision, TriggerView};
 use tokio_postgres::Row;
 
 use super::column::{Cell, Column};
 use super::transaction::Fault;
+use crate::stored::ledger::{self, Spelled};
 
 /// The columns of one row, read from left to right.
 pub(super) struct Columns<'r> {
@@ -49,7 +53,7 @@ pub(super) fn column<T: Column>(columns: &mut Columns<'_>) -> Result<T, Fault> {
 
 macro_rules! run_columns {
     () => {
-        "r.id, r.project, r.task, r.revision, r.placement, r.priority, r.state, r.version, r.latest, r.fence, r.intent_reason, r.intent_by, \
+        "r.id, r.project, r.task, r.trigger_name, r.scheduled_at, r.revision, r.placement, r.priority, r.state, r.version, r.latest, r.fence, r.intent_reason, r.intent_by, \
          r.intent_why, r.intent_at, r.failures, r.machinery_failures, r.due_lease, r.created_at, r.started_at, r.closing_outcome, \
          r.closing_unobserved, r.closed_at"
     };
@@ -61,6 +65,10 @@ pub(super) fn run(columns: &mut Columns<'_>) -> Result<Run, Fault> {
         id: columns.next()?,
         project: columns.next()?,
         task: columns.next()?,
+        scheduled: match (columns.next()?, columns.next()?) {
+            (Some(trigger), Some(at)) => Some(Scheduled { trigger, at }),
+            _ => None,
+        },
         revision: columns.next()?,
         placement: columns.next()?,
         priority: columns.next()?,
@@ -88,6 +96,14 @@ pub(super) fn run(columns: &mut Columns<'_>) -> Result<Run, Fault> {
     })
 }
 
+/// The columns of a task.
+macro_rules! task_columns {
+    () => {
+        "project, name, revision, number, created_at, changed_at, deleted_at, pause_by, pause_why, pause_at"
+    };
+}
+pub(super) use task_columns;
+
 pub(super) fn task(columns: &mut Columns<'_>) -> Result<Task, Fault> {
     Ok(Task {
         project: columns.next()?,
@@ -97,7 +113,80 @@ pub(super) fn task(columns: &mut Columns<'_>) -> Result<Task, Fault> {
         created_at: columns.next()?,
         changed_at: columns.next()?,
         deleted_at: columns.next()?,
+        pause: pause(columns)?,
     })
+}
+
+fn pause(columns: &mut Columns<'_>) -> Result<Option<Pause>, Fault> {
+    Ok(match (columns.next()?, columns.next()?, columns.next()?) {
+        (Some(by), why, Some(at)) => Some(Pause { by, why, at }),
+        _ => None,
+    })
+}
+
+/// The columns of a trigger of the table `t`.
+macro_rules! trigger_columns {
+    () => {
+        "t.project, t.task, t.name, t.kind, t.next_at, t.backlog_next, t.backlog_last, t.waiting_at, t.paused, t.look_at, \
+         t.pause_by, t.pause_why, t.pause_at"
+    };
+}
+pub(super) use trigger_columns;
+
+pub(super) fn trigger(columns: &mut Columns<'_>) -> Result<KeptTrigger, Fault> {
+    Ok(KeptTrigger {
+        key: trigger_key(columns)?,
+        kind: columns.next()?,
+        progress: Progress {
+            next: columns.next()?,
+            backlog: match (columns.next()?, columns.next()?) {
+                (Some(next), Some(last)) => Some(Backlog { next, last }),
+                _ => None,
+            },
+            waiting: columns.next()?,
+            paused: columns.next()?,
+        },
+        look_at: columns.next()?,
+        pause: pause(columns)?,
+    })
+}
+
+pub(super) fn trigger_key(columns: &mut Columns<'_>) -> Result<TriggerKey, Fault> {
+    Ok(TriggerKey { project: columns.next()?, task: columns.next()?, name: columns.next()? })
+}
+
+pub(super) fn trigger_view(columns: &mut Columns<'_>) -> Result<TriggerView, Fault> {
+    let kept = trigger(columns)?;
+    let task_pause = pause(columns)?;
+    let revision: Revision = columns.next()?;
+    let trigger = revision.triggers().iter().find(|trigger| trigger.name == kept.key.name).cloned();
+    let trigger = trigger.ok_or_else(|| {
+        let TriggerKey { project, task, name } = &kept.key;
+        Fault::Damaged(format!("the revision of task {project}/{task} has no trigger {name}"))
+    })?;
+    Ok(TriggerView { kept, trigger, task_pause })
+}
+
+macro_rules! ledger_columns {
+    () => {
+        "name, run, written_at, at, is_gap, happened, by_run, by_instant, last_at, instants, why"
+    };
+}
+pub(super) use ledger_columns;
+
+pub(super) fn ledger_entry(columns: &mut Columns<'_>) -> Result<LedgerEntry, Fault> {
+    let (trigger, run, written_at) = (columns.next()?, columns.next()?, columns.next()?);
+    let spelled = Spelled {
+        at: columns.next()?,
+        is_gap: columns.next()?,
+        happened: columns.next()?,
+        by_run: columns.next()?,
+        by_instant: columns.next()?,
+        last_at: columns.next()?,
+        instants: columns.next()?,
+        why: columns.next()?,
+    };
+    Ok(LedgerEntry { trigger, line: ledger::read(&spelled).map_err(Fault::Damaged)?, run, written_at })
 }
 
 pub(super) fn task_revision(columns: &mut Columns<'_>) -> Result<TaskRevision, Fault> {

@@ -19,9 +19,10 @@ use leasehold_store::view::{TaskRevision, TaskView};
 use super::apply::{Loaded, apply as write_change};
 use super::column::{Bound, Column as _, list, values};
 use super::lock::Locks;
-use super::rows::{self, Columns, run_columns};
+use super::rows::{self, Columns, run_columns, task_columns};
 use super::transaction::{Decided, Fault, Tx, Unlocked};
-use super::{audit, load, projects};
+use super::triggers::Edit;
+use super::{audit, load, projects, triggers};
 
 /// Tasks that one statement writes.
 const BATCH: usize = 256;
@@ -113,8 +114,12 @@ pub(super) async fn tasks(
     limit: usize,
 ) -> Result<Vec<TaskView>, Fault> {
     let after = after.map_or_else(String::new, ToString::to_string);
-    let sql = "SELECT project, name, revision, number, created_at, changed_at, deleted_at FROM task \
-               WHERE project = $1 AND name > $2 AND deleted_at IS NULL ORDER BY name LIMIT $3";
+    let sql = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM task \
+               WHERE project = $1 AND name > $2 AND deleted_at IS NULL ORDER BY name LIMIT $3"
+    );
     let page = tx.all(sql, values![*project, after, limit], rows::task).await?;
     try_join_all(page.into_iter().map(|task| view(tx, task))).await
 }
@@ -174,7 +179,10 @@ async fn write(tx: &Tx, actor: &Actor, mut changed: Vec<Changed<'_>>) -> Result<
                    SELECT $1, n.name, n.revision, n.number, n.created_at, $6 FROM \
                    unnest($2::text[], $3::bytea[], $4::bigint[], $5::bigint[]) AS n (name, revision, number, created_at) \
                    ON CONFLICT (project, name) DO UPDATE SET revision = excluded.revision, number = excluded.number, \
-                   created_at = excluded.created_at, changed_at = excluded.changed_at, deleted_at = NULL";
+                   created_at = excluded.created_at, changed_at = excluded.changed_at, deleted_at = NULL, \
+                   pause_by = CASE WHEN task.deleted_at IS NULL THEN task.pause_by END, \
+                   pause_why = CASE WHEN task.deleted_at IS NULL THEN task.pause_why END, \
+                   pause_at = CASE WHEN task.deleted_at IS NULL THEN task.pause_at END";
         let project = &first.next.project;
         tx.execute(sql, [project.bind(), names(), revisions(), numbers(), created, tx.now.utc.bind()]).await?;
         let by = actor.to_string();
@@ -188,12 +196,16 @@ async fn write(tx: &Tx, actor: &Actor, mut changed: Vec<Changed<'_>>) -> Result<
             audit::write(tx, actor, "apply_task", subject, &[("before", &before), ("after", &one.next.revision)]).await
         });
         try_join_all(audited).await?;
+        let edits =
+            batch.iter().map(|one| Edit { task: &one.next, before: one.before, revision: one.revision }).collect();
+        triggers::edit(tx, edits).await?;
     }
     Ok(())
 }
 
 /// Deletes a task of which [`task::deleted`] said so, and cancels its runs.
 async fn remove(tx: &Tx, actor: &Actor, task: &Task, runs: Vec<Run>) -> Result<(), Fault> {
+    triggers::end(tx, task).await?;
     let cancelled = runs.len();
     for run in runs {
         let attempt = load::latest_attempt(tx, &run).await?;
@@ -224,14 +236,18 @@ async fn open_runs(tx: &Tx, task: &Task) -> Result<Vec<Run>, Fault> {
 }
 
 async fn known(tx: &Tx, project: &ProjectName) -> Result<BTreeMap<TaskName, Task>, Fault> {
-    let sql = "SELECT project, name, revision, number, created_at, changed_at, deleted_at FROM task WHERE project = $1";
+    let sql = concat!("SELECT ", task_columns!(), " FROM task WHERE project = $1");
     let tasks = tx.all(sql, values![*project], rows::task).await?;
     Ok(tasks.into_iter().map(|task| (task.name.clone(), task)).collect())
 }
 
-async fn one(tx: &Tx, project: &ProjectName, name: &TaskName) -> Result<Option<Task>, Fault> {
-    let sql = "SELECT project, name, revision, number, created_at, changed_at, deleted_at FROM task \
-               WHERE project = $1 AND name = $2";
+pub(super) async fn one(tx: &Tx, project: &ProjectName, name: &TaskName) -> Result<Option<Task>, Fault> {
+    let sql = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM task \
+               WHERE project = $1 AND name = $2"
+    );
     tx.first(sql, values![*project, *name], rows::task).await
 }
 

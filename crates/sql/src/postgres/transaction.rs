@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use deadpool_postgres::Object;
 use futures_util::future::join3;
 use leasehold_core::clock_step::Reading;
-use leasehold_core::id::{AttemptId, RunId};
+use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName};
 use leasehold_core::time::{BootInstant, Clock, LeaseInstant, Millis, Now, UtcMillis};
 use leasehold_store::observe::Fact;
 use leasehold_store::outcome::{Outcome, StoreError};
@@ -393,6 +393,18 @@ impl Unlocked {
     pub(super) async fn lock_free_runs(self, runs: &[RunId]) -> Result<(Tx, Vec<RunId>), Fault> {
         let begun = self.begin("BEGIN ISOLATION LEVEL READ COMMITTED");
         let ((), free) = futures_util::future::try_join(begun, lock::free_runs(&self.connection, runs)).await?;
+        let asked = self.clocks.boot();
+        let millis = self.millis().await?;
+        Ok((self.at(asked, millis)?, free))
+    }
+
+    /// The same for tasks, with their triggers.
+    pub(super) async fn lock_free_tasks(
+        self,
+        tasks: &[(ProjectName, TaskName)],
+    ) -> Result<(Tx, Vec<(ProjectName, TaskName)>), Fault> {
+        let begun = self.begin("BEGIN ISOLATION LEVEL READ COMMITTED");
+        let ((), free) = futures_util::future::try_join(begun, lock::free_tasks(&self.connection, tasks)).await?;
         let asked = self.clocks.boot();
         let millis = self.millis().await?;
         Ok((self.at(asked, millis)?, free))

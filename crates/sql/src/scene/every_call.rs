@@ -13,10 +13,12 @@ use leasehold_core::role::Role;
 use leasehold_core::run::RunState;
 use leasehold_core::session::Said;
 use leasehold_core::time::{Clock as _, Millis};
+use leasehold_core::trigger::TriggerKey;
 use leasehold_store::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AuditPage, CancelRun, CreateProject, DeleteProject,
-    DeleteTask, DeleteWorker, DrainWorker, EventsAfter, GrantTakeover, Heartbeat, Installation, LaneAfter, NewApiToken,
-    Release, Renewal, ResolveRun, RunFilter, SessionStep, SetProject,
+    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AuditPage, BackfillTrigger, CancelRun, CreateProject,
+    DeleteProject, DeleteTask, DeleteWorker, DrainWorker, EventsAfter, GrantTakeover, Heartbeat, Installation,
+    LaneAfter, LedgerPage, NewApiToken, PauseTriggers, Release, Renewal, ResolveRun, RunFilter, SessionStep,
+    SetProject, TriggersAfter,
 };
 use leasehold_store::method::METHODS;
 use leasehold_store::observe::Access;
@@ -194,7 +196,12 @@ async fn tasks<S: Store>(scene: &Scene<S>) {
     let store = &scene.store;
     let (project, name) = (|| "lab".parse::<ProjectName>().unwrap(), || "report".parse::<TaskName>().unwrap());
     let apply = |priority| {
-        let revision = revision(&[("name", Value::text("report")), ("priority", Value::Int(priority))]);
+        let secondly = Value::map([("cron", Value::text("* * * * * *")), ("overlap", Value::text("cancel-other"))]);
+        let revision = revision(&[
+            ("name", Value::text("report")),
+            ("priority", Value::Int(priority)),
+            ("trigger", Value::List(vec![secondly])),
+        ]);
         let tasks = [(name(), revision)].into();
         ApplyTasks { actor: Actor::System, project: project(), tasks, prune: true, cascade: false, plan: None }
     };
@@ -211,8 +218,31 @@ async fn tasks<S: Store>(scene: &Scene<S>) {
     let submission = scene.submission(view.revision);
     let submission = AdmitRun { project: project(), task: Some(name()), of: Some(view.task.number), ..submission };
     store.admit_run(submission).await.unwrap().into_result().unwrap();
+    fires(scene, project(), name()).await;
     let delete = DeleteTask { actor: Actor::System, project: project(), name: name(), cascade: true };
     store.delete_task(delete).await.unwrap().into_result().unwrap();
+}
+
+/// A trigger that is due and cancels what stands in its way, and what is told of it.
+async fn fires<S: Store>(scene: &Scene<S>, project: ProjectName, task: TaskName) {
+    let store = &scene.store;
+    scene.clock.advance(Millis::from_secs(1));
+    assert_eq!(store.fire_triggers(64).await.unwrap().runs.len(), 1, "the run in the way is cancelled");
+    assert_eq!(store.fire_triggers(64).await.unwrap().runs.len(), 1, "and the next takes its place");
+    let page = TriggersAfter { project: project.clone(), task: Some(task.clone()), after: None };
+    assert_eq!(store.triggers(page, 64).await.unwrap().len(), 1);
+    let page = LedgerPage { project: project.clone(), task: task.clone(), trigger: None, before: None };
+    assert_eq!(store.ledger(page, 64).await.unwrap().len(), 1);
+    for trigger in [Some("cron".parse().unwrap()), None] {
+        let (project, task) = (project.clone(), task.clone());
+        let call = PauseTriggers { actor: Actor::System, project, task, trigger, why: Some("new disk".to_owned()) };
+        store.pause_triggers(call.clone()).await.unwrap().into_result().unwrap();
+        store.resume_triggers(call).await.unwrap().into_result().unwrap();
+    }
+    let now = scene.clock.utc();
+    let trigger = TriggerKey { project, task, name: "cron".parse().unwrap() };
+    let call = BackfillTrigger { actor: Actor::System, trigger, first: now.minus(Millis::from_secs(10)), last: now };
+    assert_eq!(store.backfill_trigger(call).await.unwrap().into_result().unwrap().runs.len(), 10);
 }
 
 async fn deletes(store: &impl Store, worker: WorkerId) {

@@ -1,7 +1,9 @@
 //! Admission: a run is pending, with attempt 1.
 
 use leasehold_core::admission::{self, Submission};
+use leasehold_core::change::Change;
 use leasehold_core::id::RunId;
+use leasehold_core::revision::Revision;
 use leasehold_core::run::Run;
 use leasehold_store::call::AdmitRun;
 use leasehold_store::outcome::Outcome;
@@ -16,7 +18,8 @@ use super::{audit, load, projects, queries, tasks};
 
 /// Stores a submission; the same again, by key or id, is the same run.
 pub(super) fn admit(tx: &Tx<'_>, call: &AdmitRun) -> Decided<RunView, Unmet> {
-    let submission = Submission { project: &call.project, task: call.task.as_ref(), revision: &call.revision };
+    let submission =
+        Submission { project: &call.project, task: call.task.as_ref(), scheduled: None, revision: &call.revision };
     let keyed = match &call.idempotency_key {
         Some(key) => tx.first(
             "SELECT run FROM idempotency_key WHERE project = ?1 AND key = ?2",
@@ -39,13 +42,8 @@ pub(super) fn admit(tx: &Tx<'_>, call: &AdmitRun) -> Decided<RunView, Unmet> {
         }
     }
     let change = admission::admit(submission, call.run, call.attempt, &call.actor, tx.now);
-    let (Some(run), Some(attempt)) = (&change.run, &change.attempt) else {
-        return Err(Fault::Damaged(format!("run {} was admitted without an attempt", call.run)));
-    };
     projects::ensure(tx, &call.project)?;
-    insert_run(tx, run, call)?;
-    insert_attempt(tx, attempt)?;
-    write_events(tx, &change)?;
+    insert(tx, &change, &call.revision)?;
     if let Some(key) = &call.idempotency_key {
         tx.execute_one(
             "idempotency key",
@@ -58,13 +56,22 @@ pub(super) fn admit(tx: &Tx<'_>, call: &AdmitRun) -> Decided<RunView, Unmet> {
         &call.actor,
         "admit_run",
         format_args!("run/{}", call.run),
-        &[("project", &call.project), ("revision", &run.revision)],
+        &[("project", &call.project), ("revision", &call.revision.digest())],
     )?;
-    Ok(Outcome::Applied(queries::view(tx, run.id)?))
+    Ok(Outcome::Applied(queries::view(tx, call.run)?))
 }
 
-fn insert_run(tx: &Tx<'_>, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
-    let revision = &call.revision;
+/// Writes the run of an admission, its attempt and its events.
+pub(super) fn insert(tx: &Tx<'_>, change: &Change, revision: &Revision) -> Result<(), Fault> {
+    let (Some(run), Some(attempt)) = (&change.run, &change.attempt) else {
+        return Err(Fault::Damaged("a run was admitted without an attempt".to_owned()));
+    };
+    insert_run(tx, run, revision)?;
+    insert_attempt(tx, attempt)?;
+    write_events(tx, change)
+}
+
+fn insert_run(tx: &Tx<'_>, run: &Run, revision: &Revision) -> Result<(), Fault> {
     tx.execute(
         "INSERT INTO revision (digest, canonical) VALUES (?1, ?2) ON CONFLICT DO NOTHING",
         values![run.revision, *revision],
@@ -79,8 +86,9 @@ fn insert_run(tx: &Tx<'_>, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
     tx.execute_one(
         "run",
         "INSERT INTO run (id, project, task, revision, placement, lane_task, name, priority, state, version, latest, \
-         failures, machinery_failures, created_at, mutex, concurrency) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)",
+         failures, machinery_failures, created_at, mutex, concurrency, trigger_name, scheduled_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, \
+         ?18)",
         values![
             run.id,
             run.project,
@@ -98,6 +106,8 @@ fn insert_run(tx: &Tx<'_>, run: &Run, call: &AdmitRun) -> Result<(), Fault> {
             run.created_at,
             limits.mutex,
             lane_task.and(limits.concurrency),
+            run.scheduled.as_ref().map(|scheduled| scheduled.trigger.clone()),
+            run.scheduled.as_ref().map(|scheduled| scheduled.at),
         ],
     )
 }

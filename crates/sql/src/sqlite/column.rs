@@ -16,8 +16,8 @@ use leasehold_core::device::Devices;
 use leasehold_core::event::EventKind;
 use leasehold_core::frame::CutReason;
 use leasehold_core::id::{
-    ApiTokenId, AttemptId, BootId, EnrollmentId, OfferId, ProjectName, RunId, SessionId, TaskName, TrustDomain,
-    WorkerId,
+    ApiTokenId, AttemptId, BootId, EnrollmentId, OfferId, ProjectName, RunId, SessionId, TaskName, TriggerName,
+    TrustDomain, WorkerId,
 };
 use leasehold_core::lease::LeaseState;
 use leasehold_core::placement::Placement;
@@ -25,8 +25,10 @@ use leasehold_core::resolve::Verb;
 use leasehold_core::revision::Revision;
 use leasehold_core::role::Role;
 use leasehold_core::run::{RunState, StopIntentReason};
+use leasehold_core::schedule::GapReason;
 use leasehold_core::session::SessionState;
 use leasehold_core::time::{LeaseInstant, Millis, UtcMillis};
+use leasehold_core::trigger::Kind;
 use leasehold_core::worker::WorkerState;
 use rusqlite::types::{ToSqlOutput, Value as Owned, ValueRef};
 
@@ -107,7 +109,7 @@ texts!(
     EventKind,
     Verb
 );
-texts!(CutReason, LimitMeans);
+texts!(CutReason, LimitMeans, TriggerName, Kind, GapReason);
 
 macro_rules! counters {
     ($($counter:ty),+) => {$(

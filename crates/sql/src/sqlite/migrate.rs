@@ -42,6 +42,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/sqlite/0008_in_its_page.sql"),
     },
     Migration { version: 9, name: "0009_devices", sql: include_str!("../../migrations/sqlite/0009_devices.sql") },
+    Migration { version: 10, name: "0010_schedules", sql: include_str!("../../migrations/sqlite/0010_schedules.sql") },
 ];
 
 impl Migration {

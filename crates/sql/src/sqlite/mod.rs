@@ -25,16 +25,18 @@ use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
 use leasehold_store::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, CancelRun, Claim, CreateProject,
-    DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation,
-    LaneAfter, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
+    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, BackfillTrigger, CancelRun, Claim,
+    CreateProject, DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat,
+    Installation, LaneAfter, LedgerPage, NewApiToken, NewEnrollment, PauseTriggers, RegisterSession, Release,
+    ResolveRun, RunFilter, SessionStep, SetProject, TriggersAfter,
 };
 use leasehold_store::observe::{Access, Called, Observer};
 use leasehold_store::outcome::{StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
-    ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
-    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, TaskRevision, TaskView, WorkerView,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant, Lane,
+    LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics,
+    TaskRevision, TaskView, TriggerView, WorkerView,
 };
 
 mod activation;
@@ -52,6 +54,7 @@ mod faults;
 mod inspect;
 mod installation;
 mod lanes;
+mod ledger;
 mod load;
 mod lock;
 mod logs;
@@ -59,6 +62,7 @@ mod migrate;
 mod moved;
 pub(crate) mod moving;
 mod open;
+mod pauses;
 mod places;
 mod projects;
 mod queries;
@@ -72,6 +76,7 @@ mod sessions;
 mod statistics;
 mod tasks;
 mod transaction;
+mod triggers;
 mod workers;
 mod writer;
 
@@ -285,6 +290,26 @@ impl Store for SqliteStore {
         self.read("task_revision", move |tx| tasks::revision(tx, &project, &name, number)).await
     }
 
+    async fn pause_triggers(&self, call: PauseTriggers) -> Stored<(), Unmet> {
+        self.write("pause_triggers", move |tx| pauses::pause(tx, &call)).await
+    }
+
+    async fn resume_triggers(&self, call: PauseTriggers) -> Stored<(), Unmet> {
+        self.write("resume_triggers", move |tx| pauses::resume(tx, &call)).await
+    }
+
+    async fn backfill_trigger(&self, call: BackfillTrigger) -> Stored<Backfilled, Unmet> {
+        self.write("backfill_trigger", move |tx| pauses::backfill(tx, &call)).await
+    }
+
+    async fn triggers(&self, page: TriggersAfter, limit: usize) -> Result<Vec<TriggerView>, StoreError> {
+        self.read("triggers", move |tx| triggers::triggers(tx, &page, limit)).await
+    }
+
+    async fn ledger(&self, page: LedgerPage, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
+        self.read("ledger", move |tx| ledger::page(tx, &page, limit)).await
+    }
+
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
         self.write("admit_run", move |tx| admit::admit(tx, &call)).await
     }
@@ -390,5 +415,9 @@ impl Store for SqliteStore {
 
     async fn stop_overdue(&self, limit: usize) -> Result<Scanned, StoreError> {
         self.write("stop_overdue", move |tx| recovery::stop_overdue(tx, limit)).await
+    }
+
+    async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError> {
+        self.write("fire_triggers", move |tx| triggers::fire(tx, limit)).await
     }
 }

@@ -17,9 +17,9 @@ use leasehold_store::view::{TaskRevision, TaskView};
 
 use super::apply::{Loaded, apply as write_change};
 use super::column::values;
-use super::rows::{self, Columns, run_columns};
+use super::rows::{self, Columns, run_columns, task_columns};
 use super::transaction::{Decided, Fault, Tx};
-use super::{audit, load, projects};
+use super::{audit, load, projects, triggers};
 
 /// What applying would do.
 pub(super) fn plan(
@@ -98,8 +98,12 @@ pub(super) fn tasks(
     limit: usize,
 ) -> Result<Vec<TaskView>, Fault> {
     let after = after.map_or_else(String::new, ToString::to_string);
-    let sql = "SELECT project, name, revision, number, created_at, changed_at, deleted_at FROM task \
-               WHERE project = ?1 AND name > ?2 AND deleted_at IS NULL ORDER BY name LIMIT ?3";
+    let sql = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM task \
+               WHERE project = ?1 AND name > ?2 AND deleted_at IS NULL ORDER BY name LIMIT ?3"
+    );
     let page = tx.all(sql, values![*project, after, limit], rows::task)?;
     page.into_iter().map(|task| view(tx, task)).collect()
 }
@@ -140,16 +144,30 @@ fn write(
 ) -> Result<(), Fault> {
     let digest = revision.digest();
     let Some(next) = task::applied(known, &call.project, &line.name, digest, tx.now.utc) else { return Ok(()) };
+    let pause = next.pause.as_ref();
     let sql = "INSERT INTO revision (digest, canonical) VALUES (?1, ?2) ON CONFLICT DO NOTHING";
     tx.execute(sql, values![digest, *revision])?;
     tx.execute_one(
         "task",
-        "INSERT INTO task (project, name, revision, number, created_at, changed_at, deleted_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7) ON CONFLICT (project, name) DO UPDATE SET revision = excluded.revision, \
+        "INSERT INTO task (project, name, revision, number, created_at, changed_at, deleted_at, pause_by, pause_why, pause_at) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10) ON CONFLICT (project, name) DO UPDATE SET revision = excluded.revision, \
          number = excluded.number, created_at = excluded.created_at, changed_at = excluded.changed_at, \
-         deleted_at = excluded.deleted_at",
-        values![next.project, next.name, next.revision, next.number, next.created_at, next.changed_at, next.deleted_at],
+         deleted_at = excluded.deleted_at, pause_by = excluded.pause_by, pause_why = excluded.pause_why, \
+         pause_at = excluded.pause_at",
+        values![
+            next.project,
+            next.name,
+            next.revision,
+            next.number,
+            next.created_at,
+            next.changed_at,
+            next.deleted_at,
+            pause.map(|pause| pause.by.clone()),
+            pause.and_then(|pause| pause.why.clone()),
+            pause.map(|pause| pause.at),
+        ],
     )?;
+    triggers::edit(tx, &next, line.before, revision)?;
     tx.execute_one(
         "task revision",
         "INSERT INTO task_revision (project, task, number, revision, applied_at, applied_by) \
@@ -163,6 +181,7 @@ fn write(
 
 /// Deletes a task of which [`task::deleted`] said so, and cancels its runs.
 fn remove(tx: &Tx<'_>, actor: &Actor, task: &Task, runs: Vec<Run>) -> Result<(), Fault> {
+    triggers::end(tx, task)?;
     let cancelled = runs.len();
     for run in runs {
         let attempt = load::latest_attempt(tx, &run)?;
@@ -194,14 +213,18 @@ fn open_runs(tx: &Tx<'_>, task: &Task) -> Result<Vec<Run>, Fault> {
 }
 
 fn known(tx: &Tx<'_>, project: &ProjectName) -> Result<BTreeMap<TaskName, Task>, Fault> {
-    let sql = "SELECT project, name, revision, number, created_at, changed_at, deleted_at FROM task WHERE project = ?1";
+    let sql = concat!("SELECT ", task_columns!(), " FROM task WHERE project = ?1");
     let tasks = tx.all(sql, values![*project], rows::task)?;
     Ok(tasks.into_iter().map(|task| (task.name.clone(), task)).collect())
 }
 
-fn one(tx: &Tx<'_>, project: &ProjectName, name: &TaskName) -> Result<Option<Task>, Fault> {
-    let sql = "SELECT project, name, revision, number, created_at, changed_at, deleted_at FROM task \
-               WHERE project = ?1 AND name = ?2";
+pub(super) fn one(tx: &Tx<'_>, project: &ProjectName, name: &TaskName) -> Result<Option<Task>, Fault> {
+    let sql = concat!(
+        "SELECT ",
+        task_columns!(),
+        " FROM task \
+               WHERE project = ?1 AND name = ?2"
+    );
     tx.first(sql, values![*project, *name], rows::task)
 }
 

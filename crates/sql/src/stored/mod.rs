@@ -5,5 +5,6 @@ pub(crate) mod devices;
 pub(crate) mod evidence;
 pub(crate) mod facts;
 pub(crate) mod faults;
+pub(crate) mod ledger;
 pub(crate) mod outcome;
 pub(crate) mod parsed;

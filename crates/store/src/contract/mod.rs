@@ -34,6 +34,7 @@ pub mod lanes;
 pub mod late_evidence;
 pub mod limits;
 pub mod logs;
+pub mod pauses;
 pub mod projects;
 pub mod queries;
 mod race;
@@ -43,6 +44,7 @@ pub mod replay;
 pub mod resolve;
 pub mod retry;
 pub mod running;
+pub mod schedules;
 pub mod sessions;
 pub mod starting;
 pub mod tasks;
@@ -315,6 +317,28 @@ macro_rules! contract_suite {
             tasks_and_their_history_are_paged
             a_deletion_and_a_submission_of_one_task_at_the_same_instant_agree
             two_who_apply_at_the_same_instant_agree
+        });
+        $crate::contract_suite!(@cases $harness, schedules {
+            what_is_due_gets_one_run_with_its_nominal_time
+            two_who_fire_at_the_same_instant_admit_one_run
+            skip_names_what_stood_in_the_way
+            buffer_one_waits_for_its_turn
+            cancel_other_takes_the_place_of_what_runs
+            allow_all_fires_beside_what_runs
+            a_lost_run_stands_in_the_way_while_it_may_live
+            what_was_missed_is_caught_up_as_far_as_its_policy_says
+            a_day_without_its_hour_fires_once
+            an_edit_settles_first_and_keeps_the_next_fire_of_unchanged_times
+            a_trigger_that_is_not_named_any_more_fires_no_more
+            a_deleted_task_fires_no_more
+            an_instant_that_has_a_run_gets_no_second
+            many_that_are_due_are_settled_page_by_page
+            triggers_and_their_ledger_are_paged
+        });
+        $crate::contract_suite!(@cases $harness, pauses {
+            a_pause_starts_nothing_and_its_end_is_one_line
+            a_pause_of_the_task_and_one_of_its_trigger_are_two_words
+            a_backfill_runs_what_passed_and_nothing_twice
         });
         $crate::contract_suite!(@cases $harness, workers {
             a_drained_worker_keeps_what_it_holds_and_is_given_nothing

@@ -18,14 +18,15 @@ use leasehold_core::resolve::Verb;
 use leasehold_core::role::Role;
 use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::time::Clock;
+use leasehold_core::trigger::TriggerKey;
 
 use super::Harness;
 use super::fixture::{
     Machine, Taken, World, admin, exited, plain, retried_when_lost, revision_with, seconds, stopped, taken, tickets,
 };
 use crate::call::{
-    AcknowledgeRunning, AppendLog, ApplyTasks, CreateProject, DeleteProject, DeleteTask, DeleteWorker, DrainWorker,
-    GrantTakeover, Heartbeat, Installation, NewApiToken, Release, SessionStep, SetProject,
+    AcknowledgeRunning, AppendLog, ApplyTasks, BackfillTrigger, CreateProject, DeleteProject, DeleteTask, DeleteWorker,
+    DrainWorker, GrantTakeover, Heartbeat, Installation, NewApiToken, PauseTriggers, Release, SessionStep, SetProject,
 };
 use crate::faulty::{Fault, Faulty, Schedule};
 use crate::method;
@@ -171,12 +172,25 @@ impl Caller<'_, '_> {
         self.done("create_project", || store.create_project(create.clone())).await;
         let set = SetProject { actor: admin(), name: name(), concurrency: Some(2) };
         self.done("set_project", || store.set_project(set.clone())).await;
-        let tasks = [revision_with([("name", Value::text("report"))])];
+        let nightly = Value::map([("cron", Value::text("* * * * *"))]);
+        let task = [("name", Value::text("report")), ("trigger", Value::List(vec![nightly]))];
+        let tasks = [revision_with(task)];
         let tasks = tasks.map(|revision| ("report".parse().unwrap(), revision)).into();
         let apply = ApplyTasks { actor: admin(), project: name(), tasks, prune: true, cascade: false, plan: None };
         self.done("apply_tasks", || store.apply_tasks(apply.clone())).await;
+        world.pass(seconds(60));
+        self.fires(&store).await;
+        let (project, task) = (name(), "report".parse().unwrap());
+        let pause = PauseTriggers { actor: admin(), project, task, trigger: None, why: Some("new disk".to_owned()) };
+        self.done("pause_triggers", || store.pause_triggers(pause.clone())).await;
+        self.done("resume_triggers", || store.resume_triggers(pause.clone())).await;
+        let key = TriggerKey { project: name(), task: pause.task.clone(), name: "cron".parse().unwrap() };
+        let now = world.clock().utc();
+        let backfill = BackfillTrigger { actor: admin(), trigger: key, first: now.minus(seconds(120)), last: now };
+        // What it admitted is told once; the repeat finds it done.
+        answered(|| store.backfill_trigger(backfill.clone())).await.into_result().unwrap();
         let task = "report".parse().unwrap();
-        let delete = DeleteTask { actor: admin(), project: name(), name: task, cascade: false };
+        let delete = DeleteTask { actor: admin(), project: name(), name: task, cascade: true };
         self.done("delete_task", || store.delete_task(delete.clone())).await;
         let delete = DeleteProject { actor: admin(), name: name() };
         self.done("delete_project", || store.delete_project(delete.clone())).await;
@@ -242,6 +256,13 @@ impl Caller<'_, '_> {
         let worker = machine.id.clone();
         let delete = DeleteWorker { actor: admin(), worker, destroyed: false, limit: 64, why: None };
         self.done("delete_worker", || store.delete_worker(delete.clone())).await;
+    }
+
+    /// A trigger fires once, however often its scan was tried.
+    async fn fires(&self, store: &Arc<dyn Store>) {
+        let before = self.world.dump().await;
+        while !answered(|| store.fire_triggers(64)).await.runs.is_empty() {}
+        assert_ne!(self.world.dump().await, before, "what was due has fired");
     }
 
     async fn installs(&mut self) {

@@ -9,7 +9,8 @@ use crate::port::Unmet;
 use crate::view::RunView;
 
 pub(super) fn admit(tx: &mut Transaction<'_>, call: &AdmitRun) -> Stored<RunView, Unmet> {
-    let submission = Submission { project: &call.project, task: call.task.as_ref(), revision: &call.revision };
+    let submission =
+        Submission { project: &call.project, task: call.task.as_ref(), scheduled: None, revision: &call.revision };
     let key = call.idempotency_key.clone().map(|key| (call.project.clone(), key));
     let before = key.as_ref().and_then(|key| tx.state.idempotency_keys.get(key)).copied();
     if let Some(run) = tx.state.runs.get(&before.unwrap_or(call.run)) {

@@ -28,18 +28,21 @@ use leasehold_core::run::Run;
 use leasehold_core::session::{Session, SessionFence, SessionProjection};
 use leasehold_core::task::{Plan, Task};
 use leasehold_core::time::{Clock, LeaseInstant, Now};
+use leasehold_core::trigger::{KeptTrigger, TriggerKey};
 use leasehold_core::worker::Worker;
 
 use crate::call::{
-    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, CancelRun, Claim, CreateProject,
-    DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat, Installation,
-    LaneAfter, NewApiToken, NewEnrollment, RegisterSession, Release, ResolveRun, RunFilter, SessionStep, SetProject,
+    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, BackfillTrigger, CancelRun, Claim,
+    CreateProject, DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat,
+    Installation, LaneAfter, LedgerPage, NewApiToken, NewEnrollment, PauseTriggers, RegisterSession, Release,
+    ResolveRun, RunFilter, SessionStep, SetProject, TriggersAfter,
 };
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
-    ApiTokenView, AuditEntry, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Grant, Lane, LaneKey, LogPage,
-    ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics, TaskRevision, TaskView, WorkerView,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant, Lane,
+    LaneKey, LedgerEntry, LedgerKey, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned,
+    Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 
 mod activation;
@@ -54,6 +57,7 @@ mod installation;
 mod lanes;
 mod load;
 mod logs;
+mod pauses;
 mod places;
 mod projects;
 mod queries;
@@ -61,6 +65,7 @@ mod recovery;
 mod resolve;
 mod sessions;
 mod tasks;
+mod triggers;
 mod workers;
 
 /// A store in memory.
@@ -84,6 +89,8 @@ struct State {
     tasks: BTreeMap<(ProjectName, TaskName), Task>,
     /// The oldest first.
     task_revisions: BTreeMap<(ProjectName, TaskName), Vec<TaskRevision>>,
+    triggers: BTreeMap<TriggerKey, KeptTrigger>,
+    ledgers: BTreeMap<(ProjectName, TaskName), BTreeMap<LedgerKey, LedgerEntry>>,
     revisions: BTreeMap<[u8; 32], Revision>,
     runs: BTreeMap<RunId, Run>,
     idempotency_keys: BTreeMap<(ProjectName, String), RunId>,
@@ -280,6 +287,26 @@ impl Store for ModelStore {
         self.transaction(|tx| tasks::revision(tx, project, name, number))
     }
 
+    async fn pause_triggers(&self, call: PauseTriggers) -> Stored<(), Unmet> {
+        self.transaction(|tx| pauses::pause(tx, &call))
+    }
+
+    async fn resume_triggers(&self, call: PauseTriggers) -> Stored<(), Unmet> {
+        self.transaction(|tx| pauses::resume(tx, &call))
+    }
+
+    async fn backfill_trigger(&self, call: BackfillTrigger) -> Stored<Backfilled, Unmet> {
+        self.transaction(|tx| pauses::backfill(tx, &call))
+    }
+
+    async fn triggers(&self, page: TriggersAfter, limit: usize) -> Result<Vec<TriggerView>, StoreError> {
+        self.transaction(|tx| triggers::triggers(tx, &page, limit))
+    }
+
+    async fn ledger(&self, page: LedgerPage, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
+        self.transaction(|tx| Ok(triggers::ledger(tx, &page, limit)))
+    }
+
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
         self.transaction(|tx| admit::admit(tx, &call))
     }
@@ -383,5 +410,9 @@ impl Store for ModelStore {
 
     async fn stop_overdue(&self, limit: usize) -> Result<Scanned, StoreError> {
         self.transaction(|tx| recovery::stop_overdue(tx, limit))
+    }
+
+    async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError> {
+        self.transaction(|tx| triggers::fire(tx, limit))
     }
 }

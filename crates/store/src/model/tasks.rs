@@ -10,7 +10,7 @@ use leasehold_core::revision::Revision;
 use leasehold_core::run::{Run, RunState};
 use leasehold_core::task::{self, Open, Plan, PlanMoved, Planned, Step, Task};
 
-use super::{Transaction, projects};
+use super::{Transaction, projects, triggers};
 use crate::call::{ApplyTasks, DeleteTask};
 use crate::outcome::{Outcome, StoreError, Stored};
 use crate::port::Unmet;
@@ -53,19 +53,20 @@ pub(super) fn apply(tx: &mut Transaction<'_>, call: &ApplyTasks) -> Stored<(), U
             };
             delete_checked(tx, &delete)?;
         } else if let Some(revision) = call.tasks.get(&line.name) {
-            write(tx, call, line, revision);
+            write(tx, call, line, revision)?;
         }
     }
     Ok(Outcome::Applied(()))
 }
 
-fn write(tx: &mut Transaction<'_>, call: &ApplyTasks, line: &Planned, revision: &Revision) {
+fn write(tx: &mut Transaction<'_>, call: &ApplyTasks, line: &Planned, revision: &Revision) -> Result<(), StoreError> {
     let key = (call.project.clone(), line.name.clone());
     let digest = revision.digest();
     let Some(next) = task::applied(tx.state.tasks.get(&key), &call.project, &line.name, digest, tx.now.utc) else {
-        return;
+        return Ok(());
     };
     let (number, at, by) = (next.number, tx.now.utc, call.actor.to_string());
+    triggers::edit(tx, &next, line.before, revision)?;
     tx.state.revisions.insert(*digest.as_bytes(), revision.clone());
     let history = tx.state.task_revisions.entry(key.clone()).or_default();
     history.push(TaskRevision { number, revision: digest, at, by });
@@ -73,6 +74,7 @@ fn write(tx: &mut Transaction<'_>, call: &ApplyTasks, line: &Planned, revision: 
     let before = line.before.map_or_else(|| "none".to_owned(), |digest| digest.to_string());
     let facts = [("before", before), ("after", digest.to_string())];
     tx.record(&call.actor, "apply_task", format_args!("task/{}/{}", call.project, line.name), facts);
+    Ok(())
 }
 
 pub(super) fn delete(tx: &mut Transaction<'_>, call: &DeleteTask) -> Stored<(), Unmet> {
@@ -90,6 +92,7 @@ pub(super) fn delete(tx: &mut Transaction<'_>, call: &DeleteTask) -> Stored<(), 
 fn delete_checked(tx: &mut Transaction<'_>, call: &DeleteTask) -> Result<(), StoreError> {
     let key = (call.project.clone(), call.name.clone());
     let Some(known) = tx.state.tasks.get(&key).cloned() else { return Ok(()) };
+    triggers::end(tx, &known)?;
     let runs: Vec<Run> = open_runs(tx, &known).cloned().collect();
     let mut cancelled = 0_usize;
     for run in runs {
@@ -173,7 +176,7 @@ fn view(tx: &Transaction<'_>, task: &Task) -> Result<TaskView, StoreError> {
     Ok(TaskView { task: task.clone(), revision: stored(tx, task.revision)? })
 }
 
-fn stored(tx: &Transaction<'_>, digest: Digest) -> Result<Revision, StoreError> {
+pub(super) fn stored(tx: &Transaction<'_>, digest: Digest) -> Result<Revision, StoreError> {
     let revision = tx.state.revisions.get(digest.as_bytes()).cloned();
     revision.ok_or_else(|| StoreError::Damaged { reason: format!("there is no revision {digest}") })
 }

@@ -127,3 +127,26 @@ fn a_restored_backup_catches_nothing_up() {
     let paused = Progress { paused: true, ..Progress::begin(&hourly, minute(0)) };
     assert_eq!(restore(&hourly, paused, minute(600)), (paused, None));
 }
+
+#[test]
+fn a_trigger_that_leaves_fires_what_is_due_and_gives_up_what_it_owes() {
+    let hourly = timetable("@hourly");
+    let rules = Rules { overlap: Overlap::BufferOne, ..RULES };
+    let now = minute(60).plus(Millis::from_secs(10));
+    let due = done(leave(&hourly, &rules, Progress::begin(&hourly, minute(0)), &[], now));
+    assert_eq!((due.lines, due.progress.next), (vec![Line::At(minute(60), Happened::Fired)], None));
+    let blocking = [Blocking { run: "01900000-0000-7000-8000-000000000000".parse().unwrap(), stopping: false }];
+    let waiting = Progress { waiting: Some(minute(60)), ..Progress::begin(&hourly, minute(60)) };
+    let given_up = done(leave(&hourly, &rules, waiting, &blocking, minute(61)));
+    let gap = Gap { first: minute(60), last: minute(60), instants: 1, why: GapReason::Edited };
+    assert_eq!(given_up.lines, [Line::Gap(gap)]);
+}
+
+#[test]
+fn what_a_deleted_task_owes_is_one_gap_and_fires_no_more() {
+    let hourly = timetable("@hourly");
+    let progress = Progress { waiting: Some(minute(60)), ..Progress::begin(&hourly, minute(60)) };
+    let gap = Gap { first: minute(60), last: minute(180), instants: 3, why: GapReason::Deleted };
+    assert_eq!(end(&hourly, progress, minute(181)), Some(gap));
+    assert_eq!(end(&hourly, Progress::begin(&hourly, minute(60)), minute(61)), None);
+}

@@ -8,10 +8,12 @@ use crate::scene::every_call;
 use crate::test_server::TestServer;
 
 /// Indexes that hold only what is waiting or alive: reading one from end to end is the work itself.
-const LIVE: [&str; 8] = [
+const LIVE: [&str; 10] = [
     "run_pending",
     "run_due",
     "run_held",
+    "run_in_the_way",
+    "task_trigger_owing",
     "attempt_passing",
     "attempt_unsettled",
     "attempt_may_live",
@@ -20,7 +22,7 @@ const LIVE: [&str; 8] = [
 ];
 
 /// Tables that grow with the installation's life.
-const GROWING: [&str; 7] = ["run", "attempt", "lease", "event", "log_chunk", "audit", "session"];
+const GROWING: [&str; 8] = ["run", "attempt", "lease", "event", "log_chunk", "audit", "session", "schedule_ledger"];
 
 /// What is wrong with a plan: a growing table that is read from end to end.
 fn problems(plan: &[String]) -> Vec<String> {

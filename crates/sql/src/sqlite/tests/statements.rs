@@ -7,10 +7,12 @@ use super::Fixture;
 use crate::scene::every_call;
 
 /// Indexes that hold only what is waiting or alive: reading one from end to end is the work itself.
-const LIVE: [&str; 7] = [
+const LIVE: [&str; 9] = [
     "run_pending",
     "run_due",
     "run_held",
+    "run_in_the_way",
+    "task_trigger_owing",
     "attempt_deadline",
     "attempt_may_live",
     "lease_active",
@@ -18,7 +20,7 @@ const LIVE: [&str; 7] = [
 ];
 
 /// Tables that grow with the installation's life.
-const GROWING: [&str; 7] = ["run", "attempt", "lease", "event", "log_chunk", "audit", "session"];
+const GROWING: [&str; 8] = ["run", "attempt", "lease", "event", "log_chunk", "audit", "session", "schedule_ledger"];
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_statement_scans_a_table_that_grows() {
