@@ -8,7 +8,7 @@ use std::collections::BTreeMap;
 use leasehold_core::counter::RevisionNumber;
 use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName};
 use leasehold_core::limits;
-use leasehold_core::revision::{Revision, Variable};
+use leasehold_core::revision::{Revision, Source, Variable};
 use leasehold_core::shape::ShapeError;
 use leasehold_store::call::AdmitRun;
 use leasehold_store::outcome::Outcome;
@@ -64,6 +64,13 @@ impl ControlPlane {
         // What has a task's name is a run of that task, however it was submitted.
         let task = task.or_else(|| revision.name().cloned());
         check(&revision, task.as_ref(), idempotency_key.as_deref()).map_err(ServiceError::Refused)?;
+        if of.is_none() && !revision.triggers().is_empty() {
+            return Err(ServiceError::Refused(Denied::Invalid {
+                field: "trigger".to_owned(),
+                got: "a trigger, in a run".to_owned(),
+                allowed: "it in a task that is applied (`leasehold task apply`): a run is started once, now".to_owned(),
+            }));
+        }
         if !self.room().takes_work() {
             return Err(ServiceError::Refused(Denied::DiskFull));
         }
@@ -149,7 +156,12 @@ pub(crate) fn built(revision: &Revision) -> Result<(), Denied> {
         ),
         ("notify", revision.notify().is_some(), "a notification", "none: notifications are not built yet"),
         ("after", !revision.after().is_empty(), "a task to wait for", "none: chains are not built yet"),
-        ("trigger", !revision.triggers().is_empty(), "a trigger", "none: schedules are not built yet"),
+        (
+            "trigger",
+            revision.triggers().iter().any(|trigger| trigger.source == Source::Webhook),
+            "a webhook",
+            "a schedule (`cron`): webhooks are not built yet",
+        ),
     ];
     match not_built.into_iter().find(|(_, asked, ..)| *asked) {
         Some((field, _, got, allowed)) => {

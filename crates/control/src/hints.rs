@@ -34,6 +34,7 @@ pub(crate) struct Hints {
     topics: Arc<Topics>,
     dispatch: Notify,
     recovery: Notify,
+    schedule: Notify,
     /// Where other replicas are told, if the store has any.
     replicas: Option<Arc<dyn HintExchange>>,
 }
@@ -69,6 +70,7 @@ impl Hints {
         }
         self.dispatch.notify_one();
         self.recovery.notify_one();
+        self.schedule.notify_one();
     }
 
     /// Tells the other replicas, and nobody here.
@@ -129,6 +131,16 @@ impl Hints {
     /// Waits for [`Hints::recovery`]; one given while nobody waited counts.
     pub(crate) async fn recovery_hinted(&self) {
         self.recovery.notified().await;
+    }
+
+    /// Schedules may have changed.
+    pub(crate) fn schedule(&self) {
+        self.schedule.notify_one();
+    }
+
+    /// Waits for [`Hints::schedule`]; one given while nobody waited counts.
+    pub(crate) async fn schedule_hinted(&self) {
+        self.schedule.notified().await;
     }
 
     #[cfg(test)]

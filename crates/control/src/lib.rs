@@ -30,6 +30,7 @@ pub mod query;
 mod recover;
 pub mod resolve;
 pub mod room;
+pub mod schedule;
 pub mod seal;
 pub mod sessions;
 pub mod task;
@@ -46,8 +47,9 @@ pub use principal::{Caller, SessionRef, WorkerPrincipal};
 
 /// What the services answer: records as they are. The store port itself stays behind the services.
 pub mod view {
-    pub use leasehold_store::call::{AuditPage, Renewal, RunFilter};
+    pub use leasehold_store::call::{AuditPage, LedgerPage, Renewal, RunFilter, TriggersAfter};
     pub use leasehold_store::view::{
-        AuditEntry, Beaten, LogPage, ProjectView, RunSummary, RunView, TaskRevision, TaskView, WorkerView,
+        AuditEntry, Backfilled, Beaten, LedgerEntry, LedgerKey, LogPage, ProjectView, RunSummary, RunView,
+        TaskRevision, TaskView, TriggerView, WorkerView,
     };
 }

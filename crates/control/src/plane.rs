@@ -115,9 +115,9 @@ impl ControlPlane {
         Self { inner: Arc::new(inner) }
     }
 
-    /// Owns the loops of the control plane, dispatcher and recovery, until `shutdown` is ready; to be called once.
+    /// Owns the loops of the control plane, dispatcher, recovery and schedules, until `shutdown` is ready; to be called once.
     ///
-    /// Then open pulls and followers are answered at once, new ones too, and this returns when both loops have finished
+    /// Then open pulls and followers are answered at once, new ones too, and this returns when all loops have finished
     /// what they were doing. Dropping the future instead ends the loops between two store calls; what they had claimed
     /// is recovered by the asks it was claimed with.
     pub async fn run(&self, shutdown: impl Future<Output = ()>) {
@@ -132,7 +132,14 @@ impl ControlPlane {
                 () = self.drained() => {}
             }
         };
-        tokio::join!(begin_drain, self.dispatch_loop(), self.recovery_loop(), self.announce_loop(), listen);
+        tokio::join!(
+            begin_drain,
+            self.dispatch_loop(),
+            self.recovery_loop(),
+            self.schedule_loop(),
+            self.announce_loop(),
+            listen
+        );
     }
 
     /// Whether work can be done: the store commits, its disk has room for new work, and the control plane does not drain.

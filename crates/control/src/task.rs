@@ -8,6 +8,7 @@ use leasehold_core::id::{ProjectName, TaskName};
 use leasehold_core::limits;
 use leasehold_core::revision::Revision;
 use leasehold_core::task::Plan;
+use leasehold_core::time::UtcMillis;
 use leasehold_store::call::{ApplyTasks, DeleteTask, RunFilter};
 use leasehold_store::view::{TaskRevision, TaskView};
 
@@ -16,6 +17,7 @@ use crate::error::{Denied, OperatorResult, ServiceError};
 use crate::hints::Topic;
 use crate::plane::ControlPlane;
 use crate::principal::Caller;
+use crate::schedule;
 
 /// How often a run is made anew from a task that changes meanwhile.
 const AGAIN: usize = 3;
@@ -51,14 +53,14 @@ pub struct RunTask {
 impl ControlPlane {
     /// What applying these tasks would do, where everything they ask for can be done.
     pub async fn plan_tasks(&self, apply: &Apply) -> OperatorResult<Plan> {
-        check(&apply.tasks).map_err(ServiceError::Refused)?;
+        check(&apply.project, &apply.tasks, self.utc()).map_err(ServiceError::Refused)?;
         let wanted = apply.tasks.iter().map(|(name, revision)| (name.clone(), revision.digest())).collect();
         Ok(self.store().plan_tasks(&apply.project, wanted, apply.prune).await?)
     }
 
     /// Makes the tasks of a project what was said, all of it or nothing. Answers whether that changed anything.
     pub async fn apply_tasks(&self, caller: &Caller, apply: Apply) -> OperatorResult<bool> {
-        check(&apply.tasks).map_err(ServiceError::Refused)?;
+        check(&apply.project, &apply.tasks, self.utc()).map_err(ServiceError::Refused)?;
         let Apply { project, tasks, prune, cascade, plan } = apply;
         let count = tasks.len();
         let call = ApplyTasks { actor: caller.actor.clone(), project: project.clone(), tasks, prune, cascade, plan };
@@ -67,6 +69,7 @@ impl ControlPlane {
         outcome.into_result().map_err(|unmet| ServiceError::Refused(Denied::of(&unmet, &project)))?;
         tracing::info!(%project, tasks = count, prune, actor = %caller.actor, origin = %caller.origin, changed, "tasks applied");
         self.hints().dispatch();
+        self.hints().schedule();
         Ok(changed)
     }
 
@@ -168,7 +171,7 @@ impl ControlPlane {
     }
 }
 
-fn check(tasks: &BTreeMap<TaskName, Revision>) -> Result<(), Denied> {
+fn check(project: &ProjectName, tasks: &BTreeMap<TaskName, Revision>, now: UtcMillis) -> Result<(), Denied> {
     if tasks.len() > limits::APPLY_TASKS {
         return Err(Denied::Invalid {
             field: "tasks".to_owned(),
@@ -177,7 +180,7 @@ fn check(tasks: &BTreeMap<TaskName, Revision>) -> Result<(), Denied> {
         });
     }
     tasks.iter().try_for_each(|(name, revision)| {
-        built(revision).map_err(|denied| match denied {
+        built(revision).and_then(|()| schedule::check(project, name, revision, now)).map_err(|denied| match denied {
             Denied::Invalid { field, got, allowed } => {
                 Denied::Invalid { field: format!("tasks.{name}.{field}"), got, allowed }
             }
@@ -245,13 +248,27 @@ mod tests {
     async fn what_cannot_be_carried_out_is_refused_with_the_task_and_the_field() {
         let world = World::new().await;
         let before = world.store.dump();
-        let nightly = Value::map([("cron", Value::text("0 3 * * *"))]);
-        let apply = report([("trigger", Value::List(vec![nightly]))]);
-        for refused in [
-            world.plane.plan_tasks(&apply).await.map(|_| ()).unwrap_err(),
-            world.plane.apply_tasks(&caller(), apply).await.map(|_| ()).unwrap_err(),
+        let asked = |trigger: Value, more: Vec<(&'static str, Value)>| {
+            report([("trigger", Value::List(vec![trigger]))].into_iter().chain(more))
+        };
+        let cron =
+            |entries: &[(&'static str, &str)]| Value::map(entries.iter().map(|(key, text)| (*key, Value::text(*text))));
+        let (day, nightly) = (day(&[("description", "which day")]).to_vec(), cron(&[("cron", "0 3 * * *")]));
+        for (apply, told) in [
+            (asked(Value::map([("webhook", Value::Bool(true))]), vec![]), "tasks.report.trigger"),
+            (
+                asked(cron(&[("cron", "@daily"), ("time_zone", "Europe/Berlim")]), vec![]),
+                "did you mean `Europe/Berlin`?",
+            ),
+            (asked(cron(&[("cron", "0 0 30 2 *")]), vec![]), "never comes"),
+            (asked(nightly, day), "tasks.report.params.DAY"),
         ] {
-            assert!(refused.to_string().contains("tasks.report.trigger"), "{refused}");
+            for refused in [
+                world.plane.plan_tasks(&apply).await.map(|_| ()).unwrap_err(),
+                world.plane.apply_tasks(&caller(), apply).await.map(|_| ()).unwrap_err(),
+            ] {
+                assert!(refused.to_string().contains(told), "{refused}");
+            }
         }
         assert_eq!(world.store.dump(), before);
     }

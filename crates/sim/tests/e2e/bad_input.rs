@@ -193,7 +193,7 @@ fn what_is_not_built_yet_is_refused_by_name_and_never_dropped() -> Result<()> {
         ("artifacts.collect", "[artifacts]\ncollect = [\"report.csv\"]\n"),
         ("notify", "[notify]\nwebhook = { secret = \"team\" }\n"),
         ("after", "after = [\"build\"]\n"),
-        ("trigger", "[[trigger]]\ncron = \"0 3 * * *\"\n"),
+        ("trigger", "[[trigger]]\nwebhook = true\n"),
     ] {
         let command = "command = { argv = [\"true\"] }\n";
         std::fs::write(cluster.directory().join("job.toml"), format!("{command}{text}"))?;

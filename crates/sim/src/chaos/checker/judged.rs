@@ -32,7 +32,7 @@ pub(crate) const JUDGED: &[(u8, &str, &str)] = &[
         "no token that a worker ever held is in the control plane's files or in a log",
         "secrets of tasks: not built yet",
     ),
-    (8, "", "one fire time, one run: there are no triggers yet"),
+    (8, "", "one fire time, one run: nothing is scheduled here, schedules have tests of their own"),
     (9, "no record, attempt, process, control group or lease is left; nobody gave up", ""),
     (10, "no refusal as a copied credential, for there is no copy", "that a copy is refused: tests of its own"),
     (

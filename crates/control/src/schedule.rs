@@ -1,0 +1,313 @@
+//! Schedules: what is due fires, on every replica, and is looked at no later than a bounded time from now; and what a person
+//! sees and says of them.
+//!
+//! One loop, owned by [`ControlPlane::run`]. What fires is decided inside the store's transaction, by its clock: whoever looks,
+//! and however often, one run is admitted for one nominal time. A hint only makes a look earlier. (Control design, *Triggers*.)
+
+use std::time::Duration;
+
+use leasehold_core::id::{ProjectName, TaskName, TriggerName};
+use leasehold_core::limits;
+use leasehold_core::revision::{Revision, Source};
+use leasehold_core::time::{Millis, UtcMillis};
+use leasehold_core::trigger::{Kind, NotTimed, Timed, TriggerKey};
+use leasehold_store::call::{BackfillTrigger, LedgerPage, PauseTriggers, TriggersAfter};
+use leasehold_store::outcome::{Outcome, StoreError};
+use leasehold_store::port::Unmet;
+use leasehold_store::view::{Backfilled, LedgerEntry, TriggerView};
+
+use crate::error::{Denied, OperatorResult, ServiceError};
+use crate::hints::Topic;
+use crate::plane::ControlPlane;
+use crate::principal::Caller;
+
+/// The shortest between two rounds, so that a store which calls the same thing due again and again is not asked without end.
+const ROUND_MIN: Millis = Millis::new(20);
+/// Pages in one round; the rest is the next round's, and who drains is heard between them.
+const ROUND_PAGES: usize = 16;
+/// After a round that the store did not answer, or while its disk has no room for new work.
+const ROUND_RETRY: Millis = Millis::from_secs(1);
+
+impl ControlPlane {
+    /// Runs rounds until the control plane drains.
+    pub(crate) async fn schedule_loop(&self) {
+        while !self.is_draining() {
+            let wait = match self.schedule_round().await {
+                Ok(wait) => wait,
+                Err(error) => {
+                    tracing::warn!(error = %error, "schedules could not be looked at; they are again");
+                    ROUND_RETRY.to_std()
+                }
+            };
+            tokio::select! {
+                () = tokio::time::sleep(wait) => {}
+                () = self.drained() => break,
+                () = self.hints().schedule_hinted() => {}
+            }
+        }
+    }
+
+    /// Fires what is due; answers how long until the next look.
+    pub(crate) async fn schedule_round(&self) -> Result<Duration, StoreError> {
+        if !self.room().takes_work() {
+            // A run that is due is new work, and what is missed meanwhile is caught up as its policy says.
+            return Ok(ROUND_RETRY.to_std());
+        }
+        let settings = self.settings();
+        let mut next = Some(Millis::ZERO);
+        for _ in 0..ROUND_PAGES {
+            let fired = self.store().fire_triggers(limits::PAGE).await?;
+            for run in &fired.runs {
+                tracing::debug!(run.id = %run, "a schedule admitted or cancelled a run");
+                self.hints().changed(&Topic::Run(*run));
+            }
+            for worker in &fired.workers {
+                self.hints().changed(&Topic::Worker(worker.clone()));
+            }
+            if !fired.runs.is_empty() {
+                self.hints().dispatch();
+            }
+            if !fired.more {
+                next = fired.next;
+                break;
+            }
+        }
+        // Another replica may be told of an earlier time, and be gone before that comes.
+        let wait = match next {
+            Some(next) => next.max(ROUND_MIN).min(settings.recovery_scan),
+            None => settings.recovery_idle,
+        };
+        Ok(wait.to_std())
+    }
+}
+
+/// What a person asks for of one trigger, or of a task.
+#[derive(Debug, Clone)]
+pub struct PauseAsk {
+    /// Whose namespace.
+    pub project: ProjectName,
+    /// Of which task.
+    pub task: TaskName,
+    /// Which trigger; none: the task.
+    pub trigger: Option<TriggerName>,
+    /// The person's words.
+    pub why: Option<String>,
+}
+
+/// Fire times that have passed and are to be run.
+#[derive(Debug, Clone)]
+pub struct BackfillAsk {
+    /// Whose namespace.
+    pub project: ProjectName,
+    /// Of which task.
+    pub task: TaskName,
+    /// Of which trigger; none: the task's only schedule.
+    pub trigger: Option<TriggerName>,
+    /// From here on.
+    pub first: UtcMillis,
+    /// Up to here.
+    pub last: UtcMillis,
+}
+
+/// Fire times that are shown at most.
+pub const FIRE_TIMES: usize = 1000;
+
+impl ControlPlane {
+    /// A page of triggers, in the order of their tasks and names.
+    pub async fn schedules(&self, page: TriggersAfter, limit: usize) -> OperatorResult<Vec<TriggerView>> {
+        Ok(self.store().triggers(page, limit.clamp(1, limits::PAGE)).await?)
+    }
+
+    /// A page of a task's schedule ledger, the newest nominal time first; also of a task that is deleted.
+    pub async fn ledger(&self, page: LedgerPage, limit: usize) -> OperatorResult<Vec<LedgerEntry>> {
+        Ok(self.store().ledger(page, limit.clamp(1, limits::PAGE)).await?)
+    }
+
+    /// The next `count` fire times of a task, or of one of its triggers, the earliest first, pause or not; and whether one of
+    /// these is paused.
+    pub async fn fire_times(
+        &self,
+        project: &ProjectName,
+        task: &TaskName,
+        trigger: Option<&TriggerName>,
+        count: usize,
+    ) -> OperatorResult<(Vec<(TriggerName, UtcMillis)>, bool)> {
+        let kept = self.schedules_of(project, task).await?;
+        let of: Vec<_> = kept.iter().filter(|view| trigger.is_none_or(|name| *name == view.kept.key.name)).collect();
+        if let (Some(name), true) = (trigger, of.is_empty()) {
+            return Err(ServiceError::Refused(Denied::not_found("trigger", name)));
+        }
+        let now = self.store().now().await?.utc;
+        let mut times = Vec::new();
+        for view in &of {
+            // What is kept was read before: only a later build could find no times in it.
+            let Ok(Some(timed)) = Timed::of(&view.kept.key, &view.trigger) else { continue };
+            let mut at = now;
+            for _ in 0..count.min(FIRE_TIMES) {
+                let Some(next) = timed.next(at) else { break };
+                times.push((next, view.kept.key.name.clone()));
+                at = next;
+            }
+        }
+        times.sort();
+        times.truncate(count.min(FIRE_TIMES));
+        let paused = of.iter().any(|view| view.kept.progress.paused);
+        Ok((times.into_iter().map(|(at, name)| (name, at)).collect(), paused))
+    }
+
+    async fn schedules_of(&self, project: &ProjectName, task: &TaskName) -> OperatorResult<Vec<TriggerView>> {
+        self.task(project, task).await?;
+        let page = TriggersAfter { project: project.clone(), task: Some(task.clone()), after: None };
+        Ok(self.store().triggers(page, limits::TRIGGERS).await?)
+    }
+
+    /// A task or a trigger starts nothing by itself. Answers whether that changed anything.
+    pub async fn pause_schedule(&self, caller: &Caller, ask: PauseAsk) -> OperatorResult<bool> {
+        let call = pause_call(caller, ask);
+        let outcome = self.store().pause_triggers(call.clone()).await?;
+        self.paused(caller, &call, outcome, "schedule paused")
+    }
+
+    /// That pause is over. Answers whether that changed anything.
+    pub async fn resume_schedule(&self, caller: &Caller, ask: PauseAsk) -> OperatorResult<bool> {
+        let call = pause_call(caller, ask);
+        let outcome = self.store().resume_triggers(call.clone()).await?;
+        self.paused(caller, &call, outcome, "schedule resumed")
+    }
+
+    fn paused(
+        &self,
+        caller: &Caller,
+        call: &PauseTriggers,
+        outcome: Outcome<(), Unmet>,
+        done: &str,
+    ) -> OperatorResult<bool> {
+        let changed = outcome.is_applied();
+        let of = call.trigger.as_ref().map_or_else(|| call.task.to_string(), ToString::to_string);
+        outcome.into_result().map_err(|unmet| ServiceError::Refused(Denied::of(&unmet, &of)))?;
+        tracing::info!(project = %call.project, task = %call.task, of, actor = %caller.actor, origin = %caller.origin, changed, "{done}");
+        self.hints().dispatch();
+        self.hints().schedule();
+        Ok(changed)
+    }
+
+    /// The runs of a page of fire times that have passed.
+    pub async fn backfill(&self, caller: &Caller, ask: BackfillAsk) -> OperatorResult<Backfilled> {
+        let BackfillAsk { project, task, trigger, first, last } = ask;
+        if !self.room().takes_work() {
+            return Err(ServiceError::Refused(Denied::DiskFull));
+        }
+        let name = match trigger {
+            Some(name) => name,
+            None => only_schedule(&task, &self.schedules_of(&project, &task).await?).map_err(ServiceError::Refused)?,
+        };
+        let key = TriggerKey { project, task, name };
+        let call = BackfillTrigger { actor: caller.actor.clone(), trigger: key.clone(), first, last };
+        let outcome = self.store().backfill_trigger(call).await?;
+        let backfilled = outcome.into_result().map_err(|unmet| ServiceError::Refused(Denied::of(&unmet, &key.name)))?;
+        tracing::info!(project = %key.project, task = %key.task, trigger = %key.name, runs = backfilled.runs.len(),
+            actor = %caller.actor, origin = %caller.origin, "schedule backfilled");
+        self.hints().dispatch();
+        Ok(backfilled)
+    }
+}
+
+fn pause_call(caller: &Caller, ask: PauseAsk) -> PauseTriggers {
+    let PauseAsk { project, task, trigger, why } = ask;
+    PauseTriggers { actor: caller.actor.clone(), project, task, trigger, why }
+}
+
+fn only_schedule(task: &TaskName, kept: &[TriggerView]) -> Result<TriggerName, Denied> {
+    let mut names = kept.iter().filter(|view| view.kept.kind == Kind::Cron).map(|view| &view.kept.key.name);
+    match (names.next(), names.next()) {
+        (Some(name), None) => Ok(name.clone()),
+        (None, _) => Err(Denied::not_found("schedule of task", task)),
+        (Some(one), Some(other)) => Err(Denied::Invalid {
+            field: "trigger".to_owned(),
+            got: format!("none, of a task with several schedules ({one}, {other}, …)"),
+            allowed: "the name of one of them".to_owned(),
+        }),
+    }
+}
+
+/// What can be kept of a task's triggers; every replica finds the same.
+pub(crate) fn check(project: &ProjectName, task: &TaskName, revision: &Revision, now: UtcMillis) -> Result<(), Denied> {
+    for trigger in revision.triggers() {
+        let key = TriggerKey { project: project.clone(), task: task.clone(), name: trigger.name.clone() };
+        let refused = |entry: &str, got: String, allowed: String| Denied::Invalid {
+            field: format!("trigger.{}.{entry}", trigger.name),
+            got,
+            allowed,
+        };
+        let timed = Timed::of(&key, trigger).map_err(|error| match error {
+            NotTimed::Expression(error) => refused("cron", error.got(), error.allowed()),
+            NotTimed::Zone(error) => {
+                let nearest = error.nearest.map_or_else(String::new, |nearest| format!(": did you mean `{nearest}`?"));
+                refused("time_zone", format!("`{}`", error.name), format!("an IANA time zone{nearest}"))
+            }
+        })?;
+        if let (Some(timed), Source::Cron(schedule)) = (timed, &trigger.source)
+            && timed.next(now).is_none()
+        {
+            let got = format!("`{}`, which never comes", schedule.expression);
+            return Err(refused("cron", got, "times of which there is a next one".to_owned()));
+        }
+    }
+    let unsaid = revision.params().iter().find(|(_, parameter)| parameter.default.is_none());
+    if let Some((name, _)) = unsaid.filter(|_| !revision.triggers().is_empty()) {
+        return Err(Denied::Invalid {
+            field: format!("params.{name}"),
+            got: "no default, in a task with a trigger".to_owned(),
+            allowed: "a `default`: nobody is there to say it when the trigger fires".to_owned(),
+        });
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use leasehold_core::canonical::Value;
+    use leasehold_core::run::RunState;
+
+    use super::*;
+    use crate::fixture::{World, caller, granted, revision};
+    use crate::task::Apply;
+    use crate::view::RunFilter;
+
+    async fn applied(world: &World, cron: &str) {
+        let trigger = Value::map([("cron", Value::text(cron))]);
+        let report = revision([("name", Value::text("report")), ("trigger", Value::List(vec![trigger]))]);
+        let tasks = [("report".parse().unwrap(), report)].into();
+        let apply = Apply { project: ProjectName::default(), tasks, prune: false, cascade: false, plan: None };
+        assert!(world.plane.apply_tasks(&caller(), apply).await.unwrap());
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_due_decides_when_the_next_look_is() {
+        let world = World::new().await;
+        let settings = world.plane.settings().clone();
+        assert_eq!(world.plane.schedule_round().await.unwrap(), settings.recovery_idle.to_std(), "nothing is kept");
+        applied(&world, "@daily").await;
+        assert_eq!(world.plane.schedule_round().await.unwrap(), settings.recovery_scan.to_std(), "a bounded wait");
+        applied(&world, "* * * * * *").await;
+        assert_eq!(world.plane.schedule_round().await.unwrap(), Duration::from_secs(1));
+        world.clock.advance(Millis::from_secs(1));
+        world.plane.schedule_round().await.unwrap();
+        let filter = RunFilter { task: Some("report".parse().unwrap()), ..RunFilter::default() };
+        let runs = world.plane.runs(filter, 64).await.unwrap();
+        assert_eq!((runs.len(), runs[0].run.state), (1, RunState::Pending));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn the_loop_fires_and_the_run_goes_out() {
+        let world = World::new().await;
+        let agent = world.agent("nas", 1).await;
+        let running = world.start();
+        applied(&world, "* * * * * *").await;
+        let pull = tokio::spawn(agent.pull(vec![world.ask()], limits::PULL_WAIT));
+        world.clock.advance(Millis::from_secs(1));
+        let pulled = pull.await.unwrap().unwrap();
+        assert_eq!(granted(&pulled)[0].task, Some("report".parse().unwrap()));
+        running.stop().await;
+    }
+}
