@@ -111,7 +111,8 @@ impl Control {
     pub(super) fn submit(&mut self, revision: Revision, entropy: &dyn Entropy) -> RunId {
         let id = RunId::new(self.now.utc, entropy);
         let attempt = AttemptId::new(self.now.utc, entropy);
-        let submission = Submission { project: &ProjectName::default(), task: None, revision: &revision };
+        let submission =
+            Submission { project: &ProjectName::default(), task: None, revision: &revision, scheduled: None };
         let change = admit(submission, id, attempt, &Actor::System, self.now);
         self.runs.insert(id, (change.run.clone().unwrap(), revision));
         self.apply(change);
