@@ -105,11 +105,9 @@ async fn a_run_goes_to_the_best_worker_wherever_it_waits_and_what_is_left_to_the
 }
 
 /// Whoever listens is cut off, and cut off again as soon as it listens anew: no hint arrives.
-async fn cut_off_who_listens(database: &TestDatabase<'static>) {
-    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_notify%' \
-               AND datname = current_database() AND pid <> pg_backend_pid()";
+async fn in_the_dark(database: &TestDatabase<'static>) {
     loop {
-        database.query(end).unwrap();
+        database.cut_off_who_listens().unwrap();
         tokio::time::sleep(Duration::from_millis(20)).await;
     }
 }
@@ -123,7 +121,7 @@ async fn hints_that_are_lost_cost_at_most_one_polling_interval() {
     let pull = tokio::spawn(quick.pull(b.asks(1), LONG));
     in_time(a.until_it_knows_of(vec!["z-fast".to_owned()])).await;
 
-    let in_the_dark = async {
+    let served = async {
         // Announced before, and never told of the run: its replica finds it by itself.
         let began = Instant::now();
         let run = a.submit(fast()).await;
@@ -144,8 +142,8 @@ async fn hints_that_are_lost_cost_at_most_one_polling_interval() {
         others[0].abort();
     };
     tokio::select! {
-        () = in_the_dark => {}
-        () = cut_off_who_listens(&replicas.database) => {}
+        () = served => {}
+        () = in_the_dark(&replicas.database) => {}
     }
     at_a.stop().await;
     at_b.stop().await;

@@ -35,6 +35,13 @@ impl TestDatabase<'_> {
     pub fn query(&self, sql: &str) -> Result<Vec<Vec<Option<String>>>> {
         self.server.query(&self.name, sql)
     }
+
+    /// Ends the connections on which replicas hear each other's hints. They are made anew.
+    pub fn cut_off_who_listens(&self) -> Result<()> {
+        let sql = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_notify%' \
+                   AND datname = current_database() AND pid <> pg_backend_pid()";
+        self.query(sql).map(drop)
+    }
 }
 
 impl Drop for TestDatabase<'_> {

@@ -28,9 +28,7 @@ async fn what_one_replica_says_the_others_hear_and_a_broken_connection_is_told()
         heard.extend(two.hear().await);
     }
     assert_eq!(heard, [Hint::Dispatch, worker], "once each");
-    let end = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE '%pg_notify%' \
-               AND datname = current_database() AND pid <> pg_backend_pid()";
-    fixture.sql(end);
+    fixture.database.cut_off_who_listens().unwrap();
     assert_eq!(tokio::time::timeout(Duration::from_secs(20), two.hear()).await.unwrap(), [Hint::Missed]);
 }
 
