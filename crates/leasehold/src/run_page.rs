@@ -73,6 +73,9 @@ pub(crate) fn write(out: &mut dyn Write, run: &RunDetail, times: TimeArgs) -> io
     if let Some(task) = &item.task {
         line("Task", task.as_str())?;
     }
+    if let (Some(trigger), Some(at)) = (&item.trigger, item.scheduled_at) {
+        line("Scheduled", &format!("{} by {trigger}", times.show(at.0)))?;
+    }
     let unobserved = if item.end_not_observed { " (its own end was not observed)" } else { "" };
     line("State", &format!("{}{unobserved}", item.state))?;
     if let Some(outcome) = &item.outcome {

@@ -11,6 +11,7 @@ mod openapi;
 mod project;
 mod run;
 mod runs;
+mod schedule;
 mod serve;
 mod task;
 mod up;
@@ -68,6 +69,9 @@ enum Command {
     /// Apply, list, run and delete tasks: what is kept in files
     #[command(subcommand)]
     Task(task::Task),
+    /// See when tasks fire and what became of it; pause, resume and backfill
+    #[command(subcommand)]
+    Schedule(schedule::Schedule),
     /// Enroll machines, look at them, drain, resume and delete them
     #[command(subcommand)]
     Worker(worker::Worker),
@@ -124,6 +128,7 @@ async fn execute(command: Command) -> anyhow::Result<Exit> {
         Command::Cancel(cancel) => cancel.execute().await,
         Command::Explain(explain) => explain.execute().await,
         Command::Task(task) => task.execute().await,
+        Command::Schedule(schedule) => schedule.execute().await,
         Command::Worker(worker) => worker.execute().await,
         Command::Project(project) => project.execute().await,
         Command::Audit(audit) => audit.execute().await,

@@ -24,6 +24,7 @@ mod registry;
 mod request;
 mod resolve;
 mod runs;
+mod schedules;
 mod sse;
 mod takeover;
 mod tasks;
@@ -104,6 +105,17 @@ fn registry() -> Vec<Route> {
         Route::get(route::TASK_REVISIONS, VIEWER, tasks::revisions)
             .is("listTaskRevisions", "The revisions that a task had, the newest first; those of a deleted one, too."),
         Route::get(route::TASK_REVISION, VIEWER, tasks::revision).is("getTaskRevision", "One of a task's revisions."),
+        Route::get(route::SCHEDULES, VIEWER, schedules::list)
+            .is("listSchedules", "A project's triggers, in the order of their tasks and names."),
+        Route::get(route::TASK_FIRE_TIMES, VIEWER, schedules::fire_times)
+            .is("getFireTimes", "When a task fires next, the earliest first."),
+        Route::get(route::TASK_LEDGER, VIEWER, schedules::ledger)
+            .is("getLedger", "What became of a task's fire times, the newest first; of a deleted task, too."),
+        Route::post(route::TASK_PAUSE, OPERATOR, schedules::pause)
+            .is("pauseTask", "A task, or one of its triggers, starts nothing by itself."),
+        Route::post(route::TASK_RESUME, OPERATOR, schedules::resume).is("resumeTask", "That pause is over."),
+        Route::post(route::TASK_BACKFILL, OPERATOR, schedules::backfill)
+            .is("backfillTask", "Submits the runs of fire times that have passed, a page of them."),
         Route::post(route::ENROLLMENTS, ADMIN, enrollments::create)
             .is("createEnrollment", "Allows one machine to become a worker. The one answer that holds a token."),
         Route::get(route::AUDIT, ADMIN, audit::audit).is("listAudit", "Who changed what, from where."),
@@ -188,6 +200,12 @@ mod tests {
             "POST /api/v1/projects/{project}/tasks/{task}/runs operator",
             "GET /api/v1/projects/{project}/tasks/{task}/revisions viewer",
             "GET /api/v1/projects/{project}/tasks/{task}/revisions/{number} viewer",
+            "GET /api/v1/projects/{project}/schedules viewer",
+            "GET /api/v1/projects/{project}/tasks/{task}/fire-times viewer",
+            "GET /api/v1/projects/{project}/tasks/{task}/ledger viewer",
+            "POST /api/v1/projects/{project}/tasks/{task}/pause operator",
+            "POST /api/v1/projects/{project}/tasks/{task}/resume operator",
+            "POST /api/v1/projects/{project}/tasks/{task}/backfill operator",
             "POST /api/v1/enrollments admin",
             "GET /api/v1/audit admin",
         ];

@@ -16,7 +16,8 @@ const TRUE: &str = r#"{"revision":{"command":{"argv":["true"]}}}"#;
 const TASK: &str = r#"{"tasks":[{"name":"nightly","description":"x","command":{"script":"true"},"env":{"TZ":"UTC"},
     "params":{"DAY":{"default":"today"}},"limits":{"cpu":"1.5","timeout":"1h30m","concurrency":1},
     "placement":{"require":{"runtimes":{"python":">=3.11"},"gpu":{"count":2}},"prefer":[{"label":"disk=ssd","weight":10}]},
-    "retry":{"max_attempts":3,"on_lost":"retry","safety":"idempotent"}}]}"#;
+    "retry":{"max_attempts":3,"on_lost":"retry","safety":"idempotent"},
+    "trigger":[{"cron":"* * * * *"}]}]}"#;
 
 /// The description, whose objects have no field that it does not name.
 fn closed() -> Value {
@@ -128,6 +129,15 @@ async fn what_the_server_answers_is_what_the_description_says() {
     let revision = nightly(route::TASK_REVISION).replace("{number}", "1");
     asked.ask(Method::GET, route::TASK_REVISION, &revision, "").await;
     asked.ask(Method::POST, route::TASK_RUNS, &nightly(route::TASK_RUNS), "").await;
+    asked.ask(Method::GET, route::SCHEDULES, &format!("{}?task=nightly&limit=1", lab(route::SCHEDULES)), "").await;
+    let next = format!("{}?count=3&trigger=cron", nightly(route::TASK_FIRE_TIMES));
+    asked.ask(Method::GET, route::TASK_FIRE_TIMES, &next, "").await;
+    asked.ask(Method::POST, route::TASK_PAUSE, &nightly(route::TASK_PAUSE), r#"{"trigger":"cron","why":"x"}"#).await;
+    asked.ask(Method::GET, route::SCHEDULES, &lab(route::SCHEDULES), "").await;
+    asked.ask(Method::POST, route::TASK_RESUME, &nightly(route::TASK_RESUME), r#"{"trigger":"cron"}"#).await;
+    let times = r#"{"from":"2026-01-01T00:00:00Z","to":"2026-01-01T00:05:00Z"}"#;
+    asked.ask(Method::POST, route::TASK_BACKFILL, &nightly(route::TASK_BACKFILL), times).await;
+    asked.ask(Method::GET, route::TASK_LEDGER, &nightly(route::TASK_LEDGER), "").await;
     let deleted = format!("{}?cascade=true", nightly(route::TASK));
     asked.ask(Method::DELETE, route::TASK, &deleted, "").await;
     asked.ask(Method::DELETE, route::PROJECT, &lab(route::PROJECT), "").await;

@@ -26,6 +26,7 @@ mod postgres;
 mod refusals;
 mod releases;
 mod rolling_upgrade;
+mod schedules;
 mod secrets;
 mod serve_and_join;
 mod signals;

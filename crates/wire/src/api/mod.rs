@@ -18,6 +18,7 @@ pub mod request;
 pub mod resolve;
 pub mod route;
 pub mod run;
+pub mod schedule;
 pub mod schema;
 pub mod secret;
 pub mod submit;

@@ -41,6 +41,18 @@ pub const TASK_RUNS: &str = "/api/v1/projects/{project}/tasks/{task}/runs";
 pub const TASK_REVISIONS: &str = "/api/v1/projects/{project}/tasks/{task}/revisions";
 /// `GET`: one of them.
 pub const TASK_REVISION: &str = "/api/v1/projects/{project}/tasks/{task}/revisions/{number}";
+/// `GET`: a project's triggers (`?task=&limit=&after=`).
+pub const SCHEDULES: &str = "/api/v1/projects/{project}/schedules";
+/// `GET`: when a task fires next (`?trigger=&count=`).
+pub const TASK_FIRE_TIMES: &str = "/api/v1/projects/{project}/tasks/{task}/fire-times";
+/// `GET`: what became of a task's fire times, the newest first (`?trigger=&limit=&after=`).
+pub const TASK_LEDGER: &str = "/api/v1/projects/{project}/tasks/{task}/ledger";
+/// `POST`: a task, or one of its triggers, starts nothing by itself.
+pub const TASK_PAUSE: &str = "/api/v1/projects/{project}/tasks/{task}/pause";
+/// `POST`: that pause is over.
+pub const TASK_RESUME: &str = "/api/v1/projects/{project}/tasks/{task}/resume";
+/// `POST`: the runs of fire times that have passed.
+pub const TASK_BACKFILL: &str = "/api/v1/projects/{project}/tasks/{task}/backfill";
 /// `POST`: allows one machine to become a worker.
 pub const ENROLLMENTS: &str = "/api/v1/enrollments";
 /// `GET`: a page of the audit, oldest first (`?limit=&after=`); with `?newest=true` newest first.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use leasehold_core::attempt::{self, Attempt, ExitStatus, LimitMeans, Resolution};
 use leasehold_core::crypto::Digest;
-use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName, WorkerId};
+use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName, TriggerName, WorkerId};
 use leasehold_core::log::{LogState, completeness};
 use leasehold_core::resolve;
 use leasehold_core::revision::Revision;
@@ -32,6 +32,13 @@ pub struct RunItem {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
     #[schemars(with = "Option<schema::Name>")]
     pub task: Option<TaskName>,
+    /// The trigger of its task that admitted it.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    #[schemars(with = "Option<schema::Name>")]
+    pub trigger: Option<TriggerName>,
+    /// The nominal time that it was admitted for.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub scheduled_at: Option<Time>,
     /// The name of its revision, or its command's first words.
     pub name: String,
     /// Where it stands.
@@ -385,6 +392,8 @@ impl RunItem {
             id: run.id,
             project: run.project.clone(),
             task: run.task.clone(),
+            trigger: run.scheduled.as_ref().map(|scheduled| scheduled.trigger.clone()),
+            scheduled_at: run.scheduled.as_ref().map(|scheduled| scheduled.at.into()),
             name,
             state: run.state,
             version: run.version.get(),

@@ -11,6 +11,7 @@ use leasehold_core::limits::NAME_BYTES;
 use leasehold_core::log::LogState;
 use leasehold_core::resolve::Verb;
 use leasehold_core::run::RunState;
+use leasehold_core::trigger::Kind;
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 
 use super::task_schema;
@@ -67,7 +68,7 @@ macro_rules! closed {
         }
     )+ };
 }
-closed!(AttemptState, LimitMeans, LogState, Resolution, RunState, Verb);
+closed!(AttemptState, Kind, LimitMeans, LogState, Resolution, RunState, Verb);
 
 /// One of the names of a closed set.
 #[derive(Debug)]

@@ -162,6 +162,9 @@ pub struct TaskItem {
     pub created_at: Time,
     /// When its revision changed last.
     pub changed_at: Time,
+    /// Whether a person paused it: none of its triggers starts anything.
+    #[serde(default)]
+    pub paused: bool,
 }
 
 impl TaskItem {
@@ -175,6 +178,7 @@ impl TaskItem {
             revision_digest: task.revision,
             created_at: task.created_at.into(),
             changed_at: task.changed_at.into(),
+            paused: task.pause.is_some(),
         }
     }
 }

@@ -7,6 +7,7 @@ mod export;
 mod get;
 mod history;
 mod list;
+mod pause;
 mod run;
 mod schema;
 
@@ -44,6 +45,10 @@ pub(crate) enum Task {
     History(history::History),
     /// Run a task as it is now
     Run(run::Run),
+    /// Keep a task's triggers from starting anything
+    Pause(pause::Pause),
+    /// Let a task's triggers start runs again
+    Resume(pause::Resume),
     /// Delete a task
     Delete(delete::Delete),
     /// Print the JSON Schema of a task file, for editors
@@ -60,6 +65,8 @@ impl Task {
             Self::Export(export) => export.execute().await,
             Self::History(history) => history.execute().await,
             Self::Run(run) => Box::pin(run.execute()).await,
+            Self::Pause(pause) => pause.execute().await,
+            Self::Resume(resume) => resume.execute().await,
             Self::Delete(delete) => delete.execute().await,
             Self::Schema(schema) => schema.execute(),
         }
@@ -75,7 +82,7 @@ pub(crate) struct InProject {
 }
 
 impl InProject {
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         self.project.clone().unwrap_or_default().to_string()
     }
 }

@@ -6,6 +6,7 @@ mod killed;
 mod migrate_store;
 mod replicas;
 mod rolling_upgrade;
+mod schedules;
 mod starting;
 
 use leasehold_sql::test_server::TestServer;

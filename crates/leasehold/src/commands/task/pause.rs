@@ -1,0 +1,99 @@
+//! `leasehold task pause` and `resume`: whether a task's triggers start anything.
+
+use clap::Args;
+use leasehold_core::id::TaskName;
+use leasehold_wire::api::route;
+use leasehold_wire::api::schedule::{PauseAnswer, PauseTask};
+
+use super::InProject;
+use crate::client::Asked;
+use crate::commands::connected::Connected;
+use crate::exit::Exit;
+
+const PAUSE_HELP: &str = "\
+Examples:
+  leasehold task pause nightly-report --reason 'the source is down'
+  leasehold task run nightly-report               a run by hand starts still
+  leasehold task resume nightly-report
+
+What is due by then is settled first; what waited for its turn is given up. What passes during the
+pause is one line of `leasehold schedule ledger`, and can be run afterwards: `schedule backfill`.
+
+Exit codes:
+  0 paused, or paused before · 3 there is no such task · 4 not allowed: this needs an operator's token";
+
+const RESUME_HELP: &str = "\
+Examples:
+  leasehold task resume nightly-report
+
+Its triggers go on with their next fire time; nothing is caught up. A trigger that was paused by
+itself (`leasehold schedule pause`) stays paused.
+
+Exit codes:
+  0 resumed, or not paused before · 3 there is no such task · 4 not allowed: this needs an operator's token";
+
+/// Pauses a task.
+#[derive(Debug, Args)]
+#[command(after_help = PAUSE_HELP)]
+pub(crate) struct Pause {
+    /// The task's name
+    task: TaskName,
+
+    /// Why, for lists and the audit
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+
+    #[command(flatten)]
+    project: InProject,
+
+    #[command(flatten)]
+    connected: Connected,
+}
+
+/// Ends a task's pause.
+#[derive(Debug, Args)]
+#[command(after_help = RESUME_HELP)]
+pub(crate) struct Resume {
+    /// The task's name
+    task: TaskName,
+
+    /// Why, for the audit
+    #[arg(long, value_name = "TEXT")]
+    reason: Option<String>,
+
+    #[command(flatten)]
+    project: InProject,
+
+    #[command(flatten)]
+    connected: Connected,
+}
+
+impl Pause {
+    pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
+        let client = self.connected.client()?;
+        let name = self.task.as_str();
+        let path = route::of_task(route::TASK_PAUSE, &self.project.name(), name);
+        let asked = Asked::json(PauseTask { trigger: None, why: self.reason }.to_body());
+        let answer: PauseAnswer = client.post(&path, asked).await?;
+        self.connected.output.one(&answer, name, |out| {
+            let how = if answer.changed { "is paused: its triggers start nothing" } else { "had been paused before" };
+            writeln!(out, "Task {name} {how}")
+        })?;
+        Ok(Exit::Done)
+    }
+}
+
+impl Resume {
+    pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
+        let client = self.connected.client()?;
+        let name = self.task.as_str();
+        let path = route::of_task(route::TASK_RESUME, &self.project.name(), name);
+        let asked = Asked::json(PauseTask { trigger: None, why: self.reason }.to_body());
+        let answer: PauseAnswer = client.post(&path, asked).await?;
+        self.connected.output.one(&answer, name, |out| {
+            let how = if answer.changed { "goes on" } else { "was not paused" };
+            writeln!(out, "Task {name} {how}")
+        })?;
+        Ok(Exit::Done)
+    }
+}
