@@ -54,6 +54,8 @@ pub enum Domain {
     Migration,
     /// What a trigger is known by: its project, its task and its name.
     Trigger,
+    /// What a run follows: its project, its task, and the runs that succeeded before it.
+    Chain,
     /// The rows of a table that is moved to another store.
     Rows,
     /// What applying tasks would do.
@@ -77,6 +79,7 @@ impl Domain {
             Self::Log => "leasehold/log/v1\0",
             Self::Migration => "leasehold/migration/v1\0",
             Self::Trigger => "leasehold/trigger/v1\0",
+            Self::Chain => "leasehold/chain/v1\0",
             Self::Rows => "leasehold/rows/v1\0",
             Self::Plan => "leasehold/plan/v1\0",
         }

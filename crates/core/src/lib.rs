@@ -16,6 +16,7 @@ pub mod attempt;
 pub mod cancel;
 pub mod canonical;
 pub mod capability;
+pub mod chain;
 pub mod change;
 pub mod claim;
 pub mod clock_step;

@@ -249,6 +249,8 @@ pub const PARAMETERS: usize = 64;
 pub const TRIGGERS: usize = 16;
 /// Tasks that a task runs after.
 pub const PREDECESSORS: usize = 16;
+/// Successes of a task's predecessors that are read at once: more than may wait of all of them.
+pub const CHAIN_ARRIVALS: usize = 256;
 /// Input artifacts of a revision.
 pub const INPUTS: usize = 32;
 /// Patterns of artifacts to collect.
