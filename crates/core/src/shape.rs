@@ -184,7 +184,8 @@ pub struct Table<'a> {
     report: &'a Report,
 }
 
-fn join(path: &str, key: &str) -> String {
+/// The path of `key` in the table at `path`; a key that is no plain word is quoted, and cut.
+pub fn join(path: &str, key: &str) -> String {
     let plain = !key.is_empty() && key.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'_' | b'-'));
     let key = if plain { cut(key) } else { format!("{:?}", cut(key)) };
     if path.is_empty() { key } else { format!("{path}.{key}") }

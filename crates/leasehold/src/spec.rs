@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use leasehold_core::canonical::Value;
 use leasehold_core::limits;
-use leasehold_core::shape::ShapeError;
+use leasehold_core::shape::{self, ShapeError};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -93,21 +93,21 @@ impl Spec {
         if text.len() > limits::REVISION_BODY {
             return Err(SpecError::TooLarge { file: file.to_owned(), limit: limits::REVISION_BODY });
         }
-        let mut places = BTreeMap::new();
-        let read = match DeTable::parse(&text) {
-            Ok(table) => {
-                let span = table.span();
-                convert(&Spanned::new(span, DeValue::Table(table.into_inner())), String::new(), &mut places)
-            }
-            Err(error) => Err((error.span().unwrap_or(0..0), error.message().to_owned())),
-        };
-        match read {
-            Ok(value) => Ok(Self { file: file.to_owned(), text, value, places }),
-            Err((span, message)) => {
-                let (line, column) = position(&text, span.start);
-                Err(SpecError::Mistakes(vec![Mistake { file: file.to_owned(), line, column, message }]))
-            }
+        let (table, errors) = DeTable::parse_recoverable(&text);
+        let syntax = errors.iter().map(|error| (error.span().unwrap_or(0..0), error.message().to_owned()));
+        let mut reading = Reading { places: BTreeMap::new(), refused: syntax.collect() };
+        let span = table.span();
+        let value = reading.convert(&Spanned::new(span, DeValue::Table(table.into_inner())), String::new());
+        let Reading { places, refused } = reading;
+        if refused.is_empty() {
+            return Ok(Self { file: file.to_owned(), text, value, places });
         }
+        // What the broken parts might have said is nobody's guess: only what cannot be read is told.
+        let told = refused.into_iter().take(MISTAKES).map(|(span, message)| {
+            let (line, column) = position(&text, span.start);
+            Mistake { file: file.to_owned(), line, column, message }
+        });
+        Err(SpecError::Mistakes(told.collect()))
     }
 
     /// The value for `core` to read.
@@ -137,45 +137,53 @@ impl Spec {
     }
 }
 
-type Refused = (Range<usize>, String);
+/// Mistakes of the notation that are told of one file: what follows many is mostly their echo.
+const MISTAKES: usize = 16;
 
-fn convert(
-    value: &Spanned<DeValue<'_>>,
-    path: String,
-    places: &mut BTreeMap<String, Range<usize>>,
-) -> Result<Value, Refused> {
-    let span = value.span();
-    let refused = |message: &str| Err((span.clone(), message.to_owned()));
-    let converted = match value.get_ref() {
-        DeValue::String(text) => Value::Text(text.clone().into_owned()),
-        DeValue::Boolean(flag) => Value::Bool(*flag),
-        DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
-            Ok(number) => Value::Int(number),
-            Err(_) => return refused("this number is larger than any that is allowed"),
-        },
-        // Numbers with a fraction have one exact spelling as text, such as `limits.cpu = 1.5`.
-        DeValue::Float(number) => Value::Text(number.as_str().to_owned()),
-        DeValue::Datetime(_) => return refused("dates are not used here: write a text in quotes"),
-        DeValue::Array(items) => {
-            let mut list = Vec::new();
-            for (at, item) in items.iter().enumerate() {
-                list.push(convert(item, format!("{path}[{at}]"), places)?);
+/// A file on its way to a value.
+struct Reading {
+    places: BTreeMap<String, Range<usize>>,
+    /// What is no part of a specification whatever it says, with its place.
+    refused: Vec<(Range<usize>, String)>,
+}
+
+impl Reading {
+    fn convert(&mut self, value: &Spanned<DeValue<'_>>, path: String) -> Value {
+        let span = value.span();
+        let converted = match value.get_ref() {
+            DeValue::String(text) => Value::Text(text.clone().into_owned()),
+            DeValue::Boolean(flag) => Value::Bool(*flag),
+            DeValue::Integer(number) => match i64::from_str_radix(number.as_str(), number.radix()) {
+                Ok(number) => Value::Int(number),
+                Err(_) => self.refuse(&span, "this number is larger than any that is allowed"),
+            },
+            // Numbers with a fraction have one exact spelling as text, such as `limits.cpu = 1.5`.
+            DeValue::Float(number) => Value::Text(number.as_str().to_owned()),
+            DeValue::Datetime(_) => self.refuse(&span, "dates are not used here: write a text in quotes"),
+            DeValue::Array(items) => {
+                let members = items.iter().enumerate();
+                Value::List(members.map(|(at, item)| self.convert(item, format!("{path}[{at}]"))).collect())
             }
-            Value::List(list)
-        }
-        DeValue::Table(table) => {
-            let mut map = BTreeMap::new();
-            for (key, item) in table {
-                let name: &str = key.get_ref();
-                let inner = if path.is_empty() { name.to_owned() } else { format!("{path}.{name}") };
-                places.insert(inner.clone(), key.span());
-                map.insert(name.to_owned(), convert(item, inner, places)?);
+            DeValue::Table(table) => {
+                let mut map = BTreeMap::new();
+                for (key, item) in table {
+                    let name: &str = key.get_ref();
+                    // As `core` spells it, or the place of a strange key is not found again.
+                    let inner = shape::join(&path, name);
+                    self.places.insert(inner.clone(), key.span());
+                    map.insert(name.to_owned(), self.convert(item, inner));
+                }
+                Value::Map(map)
             }
-            Value::Map(map)
-        }
-    };
-    places.entry(path).or_insert(span);
-    Ok(converted)
+        };
+        self.places.entry(path).or_insert(span);
+        converted
+    }
+
+    fn refuse(&mut self, span: &Range<usize>, message: &str) -> Value {
+        self.refused.push((span.clone(), message.to_owned()));
+        Value::Bool(false)
+    }
 }
 
 /// Line and column of a byte, both from 1.
@@ -236,8 +244,31 @@ mod tests {
     }
 
     #[test]
-    fn broken_toml_names_its_place() {
+    fn broken_toml_names_every_place() {
         let told = mistakes("[command]\nargv = ['true'\n");
         assert!(told[0].starts_with("job.toml:"), "{told:?}");
+        let told = mistakes(
+            "priority = \nname = 'a'\nname = 'b'\n[limits]\ntimeout = 2027-01-31\n[command]\nargv = ['true']\n",
+        );
+        for place in ["job.toml:1:", "job.toml:3:", "job.toml:5:11: dates"] {
+            assert!(told.iter().any(|line| line.starts_with(place)), "{place}: {told:?}");
+        }
+    }
+
+    #[test]
+    fn without_a_command_the_other_mistakes_are_told_too() {
+        let told = mistakes(
+            "[artifacts]\ncolect = ['x']\n[[placement.prefer]]\nweight = 101\n[[trigger]]\noverlap = 'never'\n",
+        );
+        for place in ["job.toml:2:1: ", "job.toml:4:1: ", "job.toml:6:1: "] {
+            assert!(told.iter().any(|line| line.starts_with(place)), "{place}: {told:?}");
+        }
+        assert!(told.iter().any(|line| line.contains("command")), "{told:?}");
+    }
+
+    #[test]
+    fn a_strange_key_is_found_where_it_stands() {
+        let told = mistakes("[command]\nargv = ['true']\n[limits]\n'time out' = '1m'\n");
+        assert!(told[0].starts_with("job.toml:4:1: "), "{told:?}");
     }
 }

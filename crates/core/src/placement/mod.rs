@@ -297,6 +297,8 @@ fn read_gpu(field: &Field<'_>) -> Option<GpuRequirement> {
 
 fn read_preference(field: &Field<'_>) -> Option<Preference> {
     let table = field.table(&["label", "labels", "weight"])?;
+    let weight = table.required("weight", "a whole number from -100 to 100");
+    let weight = weight.and_then(|f| f.integer(-PREFERENCE_WEIGHT..=PREFERENCE_WEIGHT));
     let set = match (table.optional("label"), table.optional("labels")) {
         (Some(label), None) => read_label(&label).into_iter().collect(),
         (None, Some(set)) => {
@@ -311,9 +313,7 @@ fn read_preference(field: &Field<'_>) -> Option<Preference> {
             return None;
         }
     };
-    let weight = table.required("weight", "a whole number from -100 to 100");
-    let weight = weight.and_then(|f| f.integer(-PREFERENCE_WEIGHT..=PREFERENCE_WEIGHT))?;
-    Some(Preference { labels: set, weight: i8::try_from(weight).ok()? })
+    Some(Preference { labels: set, weight: i8::try_from(weight?).ok()? })
 }
 
 /// `disk=ssd`, the short form of one label.

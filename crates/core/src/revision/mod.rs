@@ -294,7 +294,6 @@ fn read(field: &Field<'_>) -> Option<Revision> {
     let revision = Revision {
         name: table.optional("name").and_then(|f| f.parsed(NAME_BYTES)),
         description: description.map(str::to_owned),
-        command: command?,
         env,
         params,
         placement,
@@ -306,6 +305,8 @@ fn read(field: &Field<'_>) -> Option<Revision> {
         inputs: table.optional("inputs").map(|f| artifact::read_inputs(&f)).unwrap_or_default(),
         artifacts: table.optional("artifacts").map(|f| artifact::read_artifacts(&f)).unwrap_or_default(),
         notify: table.optional("notify").and_then(|f| Notify::read(&f)),
+        // Last: without one, the mistakes of everything else are still told.
+        command: command?,
     };
     let size = revision.to_canonical_bytes().len();
     if size > REVISION_BYTES {

@@ -103,6 +103,12 @@ fn read_trigger(field: &Field<'_>) -> Option<Trigger> {
         "webhook",
     ])?;
     let webhook = table.optional("webhook").and_then(|f| f.boolean()).unwrap_or(false);
+    let name = match table.optional("name") {
+        Some(name) => name.parsed(NAME_BYTES),
+        // The usual task has one trigger of a kind, which needs no name.
+        None => if webhook { "webhook" } else { "cron" }.parse().ok(),
+    };
+    let overlap = table.optional("overlap").and_then(|f| f.named(Overlap::ALL)).unwrap_or(Overlap::Skip);
     let source = match (table.optional("cron"), webhook) {
         (Some(cron), false) => Source::Cron(read_schedule(&table, &cron)?),
         (None, true) => {
@@ -117,13 +123,7 @@ fn read_trigger(field: &Field<'_>) -> Option<Trigger> {
             return None;
         }
     };
-    let name = match table.optional("name") {
-        Some(name) => name.parsed(NAME_BYTES)?,
-        // The usual task has one trigger of a kind, which needs no name.
-        None => if webhook { "webhook" } else { "cron" }.parse().ok()?,
-    };
-    let overlap = table.optional("overlap").and_then(|f| f.named(Overlap::ALL)).unwrap_or(Overlap::Skip);
-    Some(Trigger { name, source, overlap })
+    Some(Trigger { name: name?, source, overlap })
 }
 
 fn read_schedule(table: &Table<'_>, cron: &Field<'_>) -> Option<Schedule> {
