@@ -260,7 +260,6 @@ mod tests {
                 asked(cron(&[("cron", "@daily"), ("time_zone", "Europe/Berlim")]), vec![]),
                 "did you mean `Europe/Berlin`?",
             ),
-            (asked(cron(&[("cron", "0 0 30 2 *")]), vec![]), "never comes"),
             (asked(nightly, day), "tasks.report.params.DAY"),
         ] {
             for refused in [

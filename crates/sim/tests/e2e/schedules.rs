@@ -52,7 +52,7 @@ pub(crate) fn every_second_has_its_line(lines: &[Value]) -> Result<BTreeSet<Stri
 /// Of `2027-01-31T03:00:07Z`, the seconds within its day.
 fn second(at: &str) -> Result<i64> {
     let clock = at.split('T').nth(1).with_context(|| format!("no time: {at}"))?.trim_end_matches('Z');
-    let parts: Vec<i64> = clock.split(':').map(|part| part.parse::<i64>()).collect::<Result<_, _>>()?;
+    let parts: Vec<i64> = clock.split(':').map(str::parse::<i64>).collect::<Result<_, _>>()?;
     Ok(parts.iter().fold(0, |seconds, part| seconds * 60 + part))
 }
 

@@ -157,7 +157,7 @@ async fn held_devices(db: &Connection, worker: &WorkerId) -> Result<BTreeSet<Dev
                UNION ALL \
                SELECT l.devices FROM attempt a JOIN run r ON r.id = a.run \
                JOIN lease l ON l.attempt = a.id AND l.generation = a.lease_generation \
-               WHERE a.worker = $1 AND (a.may_live OR (a.state = 'lost' AND a.resolution = 'none')) \
+               WHERE a.worker = $1 AND a.unsettled \
                AND (a.may_live OR (r.state = 'lost' AND r.mutex AND a.number = r.latest)) AND l.devices <> ''";
     let held: Vec<Devices> = db.all(sql, values![*worker], rows::column).await?;
     Ok(held.iter().flat_map(Devices::iter).cloned().collect())
