@@ -2,7 +2,7 @@
 
 use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::run::RunState;
-use leasehold_store::call::{AuditPage, EventsAfter, LaneAfter, RunFilter};
+use leasehold_store::call::{AuditPage, EventsAfter, LaneAfter, LedgerPage, RunFilter, TriggersAfter};
 use leasehold_store::port::Store;
 
 /// What `store` answers to every question of the port, about everything in it.
@@ -13,7 +13,17 @@ pub(super) async fn of(store: &impl Store) -> Vec<String> {
     say("token", &store.find_api_token(Digest::of(Domain::ApiToken, b"secret")).await.unwrap());
     for project in store.projects(None, 1000).await.unwrap() {
         say("project", &project);
-        say("the same", &store.project(&project.project.name).await.unwrap());
+        let name = project.project.name;
+        say("the same", &store.project(&name).await.unwrap());
+        for view in store.tasks(&name, None, 1000).await.unwrap() {
+            let task = view.task.name.clone();
+            say("task", &view);
+            say("history", &store.task_history(&name, &task, None, 1000).await.unwrap());
+            let page = LedgerPage { project: name.clone(), task, trigger: None, before: None };
+            say("ledger", &store.ledger(page, 1000).await.unwrap());
+        }
+        let page = TriggersAfter { project: name, task: None, after: None };
+        say("triggers", &store.triggers(page, 1000).await.unwrap());
     }
     let lanes = store.lanes(None, 1000, 1000).await.unwrap();
     let of = lanes.iter().map(|lane| LaneAfter { lane: lane.key.clone(), after: None }).collect();

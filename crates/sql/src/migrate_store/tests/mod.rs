@@ -5,11 +5,12 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use leasehold_core::actor::Actor;
+use leasehold_core::canonical::Value;
 use leasehold_core::crypto::{Digest, Domain};
-use leasehold_core::id::{ApiTokenId, MoveId};
+use leasehold_core::id::{ApiTokenId, MoveId, ProjectName};
 use leasehold_core::role::Role;
-use leasehold_core::time::{Clock as _, Entropy};
-use leasehold_store::call::{AcknowledgeRunning, AppendLog, Installation, NewApiToken};
+use leasehold_core::time::{Clock as _, Entropy, Millis};
+use leasehold_store::call::{AcknowledgeRunning, AppendLog, ApplyTasks, Installation, NewApiToken};
 use leasehold_store::contract::TestClock;
 use leasehold_store::port::Store as _;
 
@@ -162,8 +163,22 @@ async fn run(
     call.run(&mut progress, stop).await.map(Some)
 }
 
+/// A task with a schedule that has fired.
+async fn scheduled(scene: &Scene<SqliteStore>) {
+    let secondly = Value::map([("cron", Value::text("* * * * * *"))]);
+    let task = revision(&[("name", Value::text("secondly")), ("trigger", Value::List(vec![secondly]))]);
+    let (actor, project) = (Actor::System, ProjectName::default());
+    let tasks = [("secondly".parse().unwrap(), task)].into();
+    let apply = ApplyTasks { actor, project, tasks, prune: false, cascade: false, plan: None };
+    scene.store.apply_tasks(apply).await.unwrap().into_result().unwrap();
+    scene.clock.advance(Millis::from_secs(2));
+    let fired = scene.store.fire_triggers(64).await.unwrap();
+    assert_eq!(fired.runs.len(), 1, "the second is skipped, the first waits");
+}
+
 /// Runs that wait, are claimed and run, of a worker that is there.
 async fn in_the_middle(scene: &Scene<SqliteStore>) {
+    scheduled(scene).await;
     let session = scene.agent("desk").await;
     let [ran, claimed, _waiting] =
         [scene.admit(revision(&[])).await, scene.admit(revision(&[])).await, scene.admit(revision(&[])).await];
