@@ -35,6 +35,7 @@ Usage:
   cargo xtask bench product      only the whole product on one machine (--runs N, --starts N)
   cargo xtask bench postgres     only the store on PostgreSQL (--ended N runs before, --seconds N)
   cargo xtask bench waiting      only idle workers that wait, on both databases; four minutes (--workers N, --idle SECONDS)
+  cargo xtask bench tasks        only tasks and schedules by the thousand; three minutes (--tasks N)
   cargo xtask bench-store        calls per second at the port of the embedded store
   cargo xtask fuzz               minutes of garbage at both listeners
   cargo xtask schedules          ten years of fire times in every time zone, against a brute-force oracle
@@ -160,6 +161,7 @@ fn parse_bench(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> 
             Long("ended") => options.ended = arguments.value()?.parse()?,
             Long("seconds") => options.seconds = arguments.value()?.parse()?,
             Long("workers") => options.workers = arguments.value()?.parse()?,
+            Long("tasks") => options.tasks = arguments.value()?.parse()?,
             Long("idle") => options.idle = arguments.value()?.parse()?,
             Value(part) => options.only.push(part.string()?.parse::<bench::Part>()?),
             Long("help") | Short('h') => return Ok(Command::Help),

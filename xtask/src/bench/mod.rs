@@ -8,6 +8,7 @@ mod memory;
 mod postgres;
 mod product;
 mod stamp;
+mod tasks;
 mod waiting;
 
 use std::time::Duration;
@@ -25,10 +26,12 @@ pub(crate) enum Part {
     Postgres,
     /// Idle workers that wait.
     Waiting,
+    /// Tasks by the thousand, and their schedules.
+    Tasks,
 }
 
 impl Part {
-    const ALL: [Self; 3] = [Self::Product, Self::Postgres, Self::Waiting];
+    const ALL: [Self; 4] = [Self::Product, Self::Postgres, Self::Waiting, Self::Tasks];
 }
 
 impl std::str::FromStr for Part {
@@ -39,7 +42,8 @@ impl std::str::FromStr for Part {
             "product" => Ok(Self::Product),
             "postgres" => Ok(Self::Postgres),
             "waiting" => Ok(Self::Waiting),
-            other => Err(format!("there is nothing called {other} to measure: product, postgres or waiting")),
+            "tasks" => Ok(Self::Tasks),
+            other => Err(format!("there is nothing called {other} to measure: product, postgres, waiting or tasks")),
         }
     }
 }
@@ -60,11 +64,22 @@ pub(crate) struct Options {
     pub(crate) workers: usize,
     /// Seconds for which idle workers are left alone.
     pub(crate) idle: u64,
+    /// Tasks, each with a schedule.
+    pub(crate) tasks: usize,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { only: Vec::new(), runs: 400, starts: 50, ended: 1_000_000, seconds: 60, workers: 1000, idle: 60 }
+        Self {
+            only: Vec::new(),
+            runs: 400,
+            starts: 50,
+            ended: 1_000_000,
+            seconds: 60,
+            workers: 1000,
+            idle: 60,
+            tasks: 10_000,
+        }
     }
 }
 
@@ -75,6 +90,7 @@ pub(crate) fn run(options: &Options) -> Result<()> {
             Part::Product => of_product(options)?,
             Part::Postgres => postgres::run(options)?,
             Part::Waiting => waiting::run(options)?,
+            Part::Tasks => tasks::run(options)?,
         }
     }
     Ok(())

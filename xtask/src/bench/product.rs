@@ -146,23 +146,28 @@ impl Product {
     }
 
     fn request(&self, method: &str, path: &str, body: Option<&Value>) -> Result<Value> {
-        let mut stream = UnixStream::connect(self.socket()).context("cannot reach the admin socket")?;
-        let body = body.map(Value::to_string).unwrap_or_default();
-        write!(
-            stream,
-            "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
-             Content-Length: {}\r\n\r\n{body}",
-            body.len()
-        )?;
-        let mut answer = String::new();
-        stream.read_to_string(&mut answer)?;
-        let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
-        let status = head.split(' ').nth(1).unwrap_or("");
-        if !status.starts_with('2') {
-            bail!("{method} {path} answered {status}: {body}");
-        }
-        if body.is_empty() { Ok(Value::Null) } else { serde_json::from_str(body).with_context(|| body.to_owned()) }
+        let body = ask(&self.socket(), method, path, &body.map(Value::to_string).unwrap_or_default())?;
+        if body.is_empty() { Ok(Value::Null) } else { serde_json::from_str(&body).with_context(|| body.clone()) }
     }
+}
+
+/// Asks a control plane over its admin socket, and answers what it says.
+pub(crate) fn ask(socket: &Path, method: &str, path: &str, body: &str) -> Result<String> {
+    let mut stream = UnixStream::connect(socket).context("cannot reach the admin socket")?;
+    write!(
+        stream,
+        "{method} {path} HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\nContent-Type: application/json\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )?;
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer)?;
+    let (head, body) = answer.split_once("\r\n\r\n").context("no answer")?;
+    let status = head.split(' ').nth(1).unwrap_or("");
+    if !status.starts_with('2') {
+        bail!("{method} {path} answered {status}: {body}");
+    }
+    Ok(body.to_owned())
 }
 
 impl Drop for Product {

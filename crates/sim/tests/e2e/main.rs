@@ -16,6 +16,7 @@ mod examples;
 mod exit_codes;
 mod fault_points;
 mod fences;
+mod first_night;
 mod freezer;
 mod kill_the_agent;
 mod live_jobs;
