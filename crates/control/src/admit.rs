@@ -5,12 +5,14 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_core::canonical::Value;
 use leasehold_core::counter::RevisionNumber;
+use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName};
 use leasehold_core::limits;
 use leasehold_core::revision::{Revision, Source, Variable};
 use leasehold_core::shape::ShapeError;
-use leasehold_store::call::AdmitRun;
+use leasehold_store::call::{AdmitRun, Keyed};
 use leasehold_store::outcome::Outcome;
 use leasehold_store::view::RunView;
 
@@ -49,15 +51,17 @@ pub const IDEMPOTENCY_KEY_BYTES: usize = limits::NAME_BYTES;
 impl ControlPlane {
     /// Submits a run: it waits for a worker, with attempt 1.
     pub async fn admit(&self, caller: &Caller, submit: Submit) -> OperatorResult<Admitted> {
-        self.admit_of(caller, submit, None).await
+        self.admit_of(caller, submit, None, None).await
     }
 
-    /// Submits a run that was made from a task's revision `of`; the task must have it still.
+    /// Submits a run that was made from a task's revision `of`; the task must have it still. `asked` is the digest of what
+    /// was asked, where that is not the whole submission.
     pub(crate) async fn admit_of(
         &self,
         caller: &Caller,
         submit: Submit,
         of: Option<RevisionNumber>,
+        asked: Option<Digest>,
     ) -> OperatorResult<Admitted> {
         let Submit { project, task, revision, parameters, idempotency_key } = submit;
         let revision = revision.with_parameters(&parameters).map_err(|errors| ServiceError::Refused(first(&errors)))?;
@@ -74,6 +78,9 @@ impl ControlPlane {
         if !self.room().takes_work() {
             return Err(ServiceError::Refused(Denied::DiskFull));
         }
+        let said = task.iter().map(|task| ("task", Value::text(task.as_str())));
+        let whole = [("revision", Value::text(revision.digest().to_string()))].into_iter().chain(said);
+        let whole = Digest::of(Domain::Request, &Value::map(whole).to_bytes());
         let now = self.utc();
         let run = RunId::new(now, self.entropy());
         let call = AdmitRun {
@@ -83,8 +90,8 @@ impl ControlPlane {
             project,
             task,
             of,
+            idempotency_key: idempotency_key.map(|key| Keyed { key, asked: asked.unwrap_or(whole) }),
             revision,
-            idempotency_key,
         };
         let (view, replayed) = match self.store().admit_run(call).await? {
             Outcome::Applied(view) => (view, false),
@@ -110,14 +117,8 @@ fn first(errors: &[ShapeError]) -> Denied {
 }
 
 fn check(revision: &Revision, task: Option<&TaskName>, key: Option<&str>) -> Result<(), Denied> {
-    if let Some(key) = key
-        && (key.is_empty() || key.len() > IDEMPOTENCY_KEY_BYTES || !key.bytes().all(|byte| byte.is_ascii_graphic()))
-    {
-        return Err(Denied::Invalid {
-            field: "idempotency key".to_owned(),
-            got: format!("{} bytes", key.len()),
-            allowed: format!("1 to {IDEMPOTENCY_KEY_BYTES} printable ASCII characters without blanks"),
-        });
+    if let Some(key) = key {
+        check_key(key)?;
     }
     if let (Some(limit), None) = (revision.limits().concurrency, task) {
         return Err(Denied::Invalid {
@@ -127,6 +128,18 @@ fn check(revision: &Revision, task: Option<&TaskName>, key: Option<&str>) -> Res
         });
     }
     built(revision)
+}
+
+/// What a caller's key may be.
+pub(crate) fn check_key(key: &str) -> Result<(), Denied> {
+    if (1..=IDEMPOTENCY_KEY_BYTES).contains(&key.len()) && key.bytes().all(|byte| byte.is_ascii_graphic()) {
+        return Ok(());
+    }
+    Err(Denied::Invalid {
+        field: "idempotency key".to_owned(),
+        got: format!("{} bytes", key.len()),
+        allowed: format!("1 to {IDEMPOTENCY_KEY_BYTES} printable ASCII characters without blanks"),
+    })
 }
 
 /// What this installation can carry out of a revision, of a run's and of a task's.
@@ -173,7 +186,6 @@ pub(crate) fn built(revision: &Revision) -> Result<(), Denied> {
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::canonical::Value;
     use leasehold_core::run::RunState;
 
     use super::*;

@@ -6,16 +6,20 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::actor::Origin;
+use leasehold_core::canonical::Value;
 use leasehold_core::crypto::{EnrollmentToken, Ticket};
 use leasehold_core::id::{EnrollmentId, TrustDomain, WorkerId};
 use leasehold_core::join::JoinToken;
 use leasehold_core::limits;
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::shape::is_name;
-use leasehold_core::time::{Millis, UtcMillis};
+use leasehold_core::ticket::TicketKey;
+use leasehold_core::time::{Entropy, Millis, UtcMillis};
 use leasehold_store::call::{Enroll, NewEnrollment};
+use leasehold_store::port::Unmet;
 use leasehold_store::view::WorkerView;
 
+use crate::admit::check_key;
 use crate::error::{Denied, OperatorResult, ServiceError, WorkerResult, settle};
 use crate::hints::Topic;
 use crate::install::CheckedRequest;
@@ -31,6 +35,8 @@ pub struct Invite {
     pub labels: BTreeMap<String, String>,
     /// How long the token lives; [`limits::ENROLLMENT_TTL`] if nothing is said.
     pub ttl: Option<Millis>,
+    /// The caller's key: the same key with the same request gives the same token.
+    pub idempotency_key: Option<String>,
 }
 
 /// A permission for one machine, with the token that is shown once.
@@ -46,6 +52,8 @@ pub struct Enrollment {
     pub expires_at: UtcMillis,
     /// The worker of that name as it is, where there is one: whoever uses the token takes its place.
     pub replaces: Option<WorkerView>,
+    /// Whether an earlier request with the same key made it.
+    pub replayed: bool,
 }
 
 /// What a machine gets that became a worker.
@@ -68,22 +76,38 @@ impl ControlPlane {
     pub async fn create_enrollment(&self, caller: &Caller, invite: Invite) -> OperatorResult<Enrollment> {
         let ttl = check(&invite).map_err(ServiceError::Refused)?;
         let now = self.utc();
+        let keyed = invite.idempotency_key.as_ref().map(|key| Keyed::new(self.keys().tickets(), key, &invite, ttl));
+        let (id, token) = match &keyed {
+            Some(keyed) => (EnrollmentId::new(now, keyed), keyed.token.clone()),
+            None => (EnrollmentId::new(now, self.entropy()), EnrollmentToken::new(self.entropy())),
+        };
+        let digest = token.digest();
+        let token = JoinToken { token, ca: self.keys().ca_pin() };
         let worker = invite.worker.unwrap_or_else(|| self.name_of_chance());
-        let token = JoinToken { token: EnrollmentToken::new(self.entropy()), ca: self.keys().ca_pin() };
-        let enrollment = NewEnrollment {
-            id: EnrollmentId::new(now, self.entropy()),
+        let new = NewEnrollment {
+            id,
             worker: worker.clone(),
             labels: invite.labels,
-            token: token.token.digest(),
+            token: digest,
             expires_at: now.plus(ttl),
+        };
+        let expires_at = new.expires_at;
+        let created = self.store().create_enrollment(caller.actor.clone(), new).await?;
+        let (id, worker, expires_at, replayed) = match (created.into_result(), keyed) {
+            (Ok(()), _) => (id, worker, expires_at, false),
+            // The token is the key's: it is there from the same request, or from another with this key.
+            (Err(Unmet::KeyReused), Some(keyed)) => {
+                let found = self.store().find_enrollment(digest).await?;
+                let found =
+                    found.filter(|found| keyed.made(found.id)).ok_or(ServiceError::Refused(Denied::KeyReused))?;
+                (found.id, found.worker, found.expires_at, true)
+            }
+            (Err(unmet), _) => return Err(ServiceError::Refused(Denied::of(&unmet, &worker))),
         };
         // For people: whoever uses the token takes that worker's place, whatever it does by then.
         let replaces = self.store().worker(&worker).await?;
-        let (id, expires_at) = (enrollment.id, enrollment.expires_at);
-        let created = self.store().create_enrollment(caller.actor.clone(), enrollment).await?;
-        created.into_result().map_err(|unmet| ServiceError::Refused(Denied::of(&unmet, &worker)))?;
-        tracing::info!(worker.id = %worker, actor = %caller.actor, origin = %caller.origin, "worker invited");
-        Ok(Enrollment { id, worker, token, expires_at, replaces })
+        tracing::info!(worker.id = %worker, actor = %caller.actor, origin = %caller.origin, replayed, "worker invited");
+        Ok(Enrollment { id, worker, token, expires_at, replaces, replayed })
     }
 
     /// A machine with an enrollment token becomes a worker. `request` is a PKCS #10 certificate request, DER. The only
@@ -137,8 +161,45 @@ impl ControlPlane {
     }
 }
 
+/// What an idempotency key makes of a request: nothing is stored for it, all of it is derived again by any replica.
+struct Keyed {
+    token: EnrollmentToken,
+    /// What tells this request from another with the same key; the part of its id that is no time is made of it.
+    fingerprint: [u8; 32],
+}
+
+impl Keyed {
+    fn new(tickets: &TicketKey, key: &str, invite: &Invite, ttl: Millis) -> Self {
+        let labels = invite.labels.iter().map(|(name, text)| (name, Value::text(text)));
+        let worker = invite.worker.iter().map(|worker| ("worker", Value::text(worker.as_str())));
+        let asked = [("labels", Value::map(labels)), ("ttl", Value::text(ttl.to_string()))];
+        let request = Value::map(asked.into_iter().chain(worker)).to_bytes();
+        Self { token: tickets.invitation(key), fingerprint: tickets.fingerprint(key, &request) }
+    }
+
+    /// Whether the enrollment `id` was made from this request.
+    fn made(&self, id: EnrollmentId) -> bool {
+        let mine = EnrollmentId::new(UtcMillis::new(0), self);
+        id.as_bytes()[TIME_OF_ID..] == mine.as_bytes()[TIME_OF_ID..]
+    }
+}
+
+/// The bytes of an id that hold when it was made.
+const TIME_OF_ID: usize = 6;
+
+impl Entropy for Keyed {
+    fn fill(&self, bytes: &mut [u8]) {
+        for (byte, part) in bytes.iter_mut().zip(self.fingerprint) {
+            *byte = part;
+        }
+    }
+}
+
 fn check(invite: &Invite) -> Result<Millis, Denied> {
     let refused = |field: String, got: String, allowed: String| Denied::Invalid { field, got, allowed };
+    if let Some(key) = &invite.idempotency_key {
+        check_key(key)?;
+    }
     let ttl = invite.ttl.unwrap_or(limits::ENROLLMENT_TTL);
     if ttl == Millis::ZERO || ttl > limits::ENROLLMENT_TTL_MAX {
         let allowed = format!("more than 0 and at most {}", limits::ENROLLMENT_TTL_MAX);

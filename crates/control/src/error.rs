@@ -122,6 +122,14 @@ pub enum Denied {
     /// Tasks that changed since the plan was made.
     #[error(transparent)]
     PlanMoved(#[from] task::PlanMoved),
+    /// Something that changed since the caller looked at it.
+    #[error("the {what} {name} changed since you looked at it: nothing was done")]
+    Moved {
+        /// What.
+        what: &'static str,
+        /// Which.
+        name: String,
+    },
     /// A task that changed while a run was made from it.
     #[error("the task {0} changed while this run was made from it: ask again")]
     TaskMoved(String),
@@ -159,6 +167,7 @@ impl Denied {
                 got: "this time".to_owned(),
                 allowed: format!("a time that can be filled: {why}"),
             },
+            Unmet::Moved(what) => Self::Moved { what, name: name.to_string() },
             Unmet::TaskMoved => Self::TaskMoved(name.to_string()),
         }
     }

@@ -214,7 +214,7 @@ impl<S: Store> World<S> {
 
     /// Limits the project of everything that names none.
     pub(crate) async fn limit_project(&self, concurrency: Option<u32>) {
-        self.plane.set_project(&caller(), ProjectName::default(), concurrency).await.unwrap();
+        self.plane.set_project(&caller(), ProjectName::default(), concurrency, None).await.unwrap();
     }
 
     /// A run that gets into the store without a hint in this process, as another replica's does.
@@ -271,7 +271,7 @@ impl<S: Store> World<S> {
         labels: BTreeMap<String, String>,
         capabilities: Capabilities,
     ) -> Agent<'_, S> {
-        let invite = Invite { worker: Some(name.parse().unwrap()), labels, ttl: None };
+        let invite = Invite { worker: Some(name.parse().unwrap()), labels, ..Invite::default() };
         let enrollment = self.plane.create_enrollment(&caller(), invite).await.unwrap();
         let enrolled = self.plane.enroll(&enrollment.token.token, &request(&key()), None).await.unwrap();
         let principal =

@@ -2,6 +2,7 @@
 
 use leasehold_core::id::ProjectName;
 use leasehold_core::limits;
+use leasehold_core::project::Settings;
 use leasehold_store::call::{CreateProject, DeleteProject, SetProject};
 use leasehold_store::outcome::Outcome;
 use leasehold_store::port::Unmet;
@@ -34,15 +35,17 @@ impl ControlPlane {
         self.project_changed(caller, &name, "created", outcome)
     }
 
-    /// Limits how many runs of a project may hold a place at once; none lifts the limit. What holds a place keeps it.
+    /// Limits how many runs of a project may hold a place at once; none lifts the limit. What holds a place keeps it. With
+    /// `seen`, settings that somebody else has changed since are not overwritten.
     pub async fn set_project(
         &self,
         caller: &Caller,
         name: ProjectName,
         concurrency: Option<u32>,
+        seen: Option<Settings>,
     ) -> OperatorResult<ProjectChanged> {
         check(concurrency).map_err(ServiceError::Refused)?;
-        let call = SetProject { actor: caller.actor.clone(), name: name.clone(), concurrency };
+        let call = SetProject { actor: caller.actor.clone(), name: name.clone(), concurrency, seen };
         let outcome = self.store().set_project(call).await?;
         self.project_changed(caller, &name, "set", outcome)
     }
@@ -114,7 +117,7 @@ mod tests {
         tokio::time::sleep(std::time::Duration::from_secs(5)).await;
         assert!(!pull.is_finished(), "the one place is held");
         let began = tokio::time::Instant::now();
-        assert!(world.plane.set_project(&caller(), ProjectName::default(), Some(2)).await.unwrap().changed);
+        assert!(world.plane.set_project(&caller(), ProjectName::default(), Some(2), None).await.unwrap().changed);
         assert_eq!(crate::fixture::granted(&pull.await.unwrap().unwrap())[0].run, second);
         assert!(began.elapsed() < std::time::Duration::from_secs(1), "{:?}", began.elapsed());
         running.stop().await;

@@ -2,15 +2,16 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_core::canonical::Value;
 use leasehold_core::counter::RevisionNumber;
-use leasehold_core::crypto::Digest;
+use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::id::{ProjectName, TaskName};
 use leasehold_core::limits;
 use leasehold_core::revision::Revision;
-use leasehold_core::task::Plan;
+use leasehold_core::task::{Plan, Planned, Step};
 use leasehold_core::time::UtcMillis;
 use leasehold_store::call::{ApplyTasks, DeleteTask, RunFilter};
-use leasehold_store::view::{TaskRevision, TaskView};
+use leasehold_store::view::{KeyedRun, TaskRevision, TaskView};
 
 use crate::admit::{Admitted, Submit, built};
 use crate::error::{Denied, OperatorResult, ServiceError};
@@ -50,6 +51,15 @@ pub struct RunTask {
     pub idempotency_key: Option<String>,
 }
 
+impl RunTask {
+    /// What tells this request from every other, whatever the task is by then.
+    fn digest(&self) -> Digest {
+        let parameters = Value::map(self.parameters.iter().map(|(name, text)| (name, Value::text(text))));
+        let asked = Value::map([("parameters", parameters), ("run_task", Value::text(self.name.as_str()))]);
+        Digest::of(Domain::Request, &asked.to_bytes())
+    }
+}
+
 impl ControlPlane {
     /// What applying these tasks would do, where everything they ask for can be done.
     pub async fn plan_tasks(&self, apply: &Apply) -> OperatorResult<Plan> {
@@ -73,16 +83,46 @@ impl ControlPlane {
         Ok(changed)
     }
 
+    /// Makes one task what was said, if it has the revision `seen`; none: if it is not there. Answers the task as it is then,
+    /// and whether that changed anything.
+    pub async fn put_task(
+        &self,
+        caller: &Caller,
+        project: ProjectName,
+        name: TaskName,
+        revision: Revision,
+        seen: Option<Digest>,
+    ) -> OperatorResult<(TaskView, bool)> {
+        let after = Some(revision.digest());
+        let step = match seen {
+            None => Step::Create,
+            seen if seen == after => Step::Keep,
+            Some(_) => Step::Update,
+        };
+        let plan = Plan(vec![Planned { name: name.clone(), step, before: seen, after }]).digest();
+        let tasks = [(name.clone(), revision)].into();
+        let apply = Apply { project: project.clone(), tasks, prune: false, cascade: false, plan: Some(plan) };
+        match self.apply_tasks(caller, apply).await {
+            Err(ServiceError::Refused(Denied::PlanMoved(_))) => {
+                Err(ServiceError::Refused(Denied::Moved { what: "task", name: name.to_string() }))
+            }
+            Err(other) => Err(other),
+            Ok(changed) => Ok((self.task(&project, &name).await?, changed)),
+        }
+    }
+
     /// Deletes a task; with `cascade`, what waits of it is cancelled and what runs is told to stop. Answers whether that
-    /// changed anything.
+    /// changed anything. With `seen`, a task that has another revision by now is not deleted.
     pub async fn delete_task(
         &self,
         caller: &Caller,
         project: ProjectName,
         name: TaskName,
         cascade: bool,
+        seen: Option<Digest>,
     ) -> OperatorResult<bool> {
-        let call = DeleteTask { actor: caller.actor.clone(), project: project.clone(), name: name.clone(), cascade };
+        let call =
+            DeleteTask { actor: caller.actor.clone(), project: project.clone(), name: name.clone(), cascade, seen };
         let outcome = self.store().delete_task(call).await?;
         let changed = outcome.is_applied();
         outcome.into_result().map_err(|unmet| ServiceError::Refused(Denied::of(&unmet, &name)))?;
@@ -107,7 +147,17 @@ impl ControlPlane {
 
     /// Submits a run of a task as it is now, with these parameters.
     pub async fn run_task(&self, caller: &Caller, ask: RunTask) -> OperatorResult<Admitted> {
+        let asked = ask.digest();
         let RunTask { project, name, parameters, idempotency_key } = ask;
+        // The task may have been edited or deleted since the first request with this key: its run is found all the same.
+        if let Some(key) = &idempotency_key
+            && let Some(KeyedRun { run, asked: Some(before) }) = self.store().keyed_run(&project, key).await?
+        {
+            if before != asked {
+                return Err(ServiceError::Refused(Denied::KeyReused));
+            }
+            return Ok(Admitted { run: self.run_view(run).await?, replayed: true });
+        }
         let mut tries = 0;
         loop {
             let view = self.task(&project, &name).await?;
@@ -119,7 +169,7 @@ impl ControlPlane {
                 idempotency_key: idempotency_key.clone(),
             };
             tries += 1;
-            match self.admit_of(caller, submit, Some(view.task.number)).await {
+            match self.admit_of(caller, submit, Some(view.task.number), Some(asked)).await {
                 Err(ServiceError::Refused(Denied::TaskMoved(_))) if tries < AGAIN => {}
                 admitted => return admitted,
             }
@@ -191,9 +241,8 @@ fn check(project: &ProjectName, tasks: &BTreeMap<TaskName, Revision>, now: UtcMi
 
 #[cfg(test)]
 mod tests {
-    use leasehold_core::canonical::Value;
     use leasehold_core::run::RunState;
-    use leasehold_core::task::{Step, Undeletable};
+    use leasehold_core::task::Undeletable;
 
     use super::*;
     use crate::fixture::{World, caller, revision};
@@ -245,6 +294,25 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_key_finds_its_run_whatever_became_of_the_task_since() {
+        let world = World::new().await;
+        world.plane.apply_tasks(&caller(), report(day(&[("default", "today")]))).await.unwrap();
+        let ask = |parameters: &[(&str, &str)]| {
+            let ask = run(parameters, Some("key"));
+            let world = &world;
+            async move { world.plane.run_task(&caller(), ask).await }
+        };
+        let first = ask(&[("DAY", "monday")]).await.unwrap().run.run.id;
+        // The parameter is gone, then the task.
+        world.plane.apply_tasks(&caller(), report([("priority", Value::Int(3))])).await.unwrap();
+        assert_eq!(ask(&[("DAY", "monday")]).await.map(|again| (again.replayed, again.run.run.id)), Ok((true, first)));
+        world.plane.delete_task(&caller(), ProjectName::default(), name(), true, None).await.unwrap();
+        assert_eq!(ask(&[("DAY", "monday")]).await.map(|again| again.run.run.id), Ok(first));
+        assert_eq!(ask(&[("DAY", "tuesday")]).await, Err(ServiceError::Refused(Denied::KeyReused)));
+        assert_eq!(ask(&[]).await, Err(ServiceError::Refused(Denied::KeyReused)));
+    }
+
+    #[tokio::test]
     async fn what_cannot_be_carried_out_is_refused_with_the_task_and_the_field() {
         let world = World::new().await;
         let before = world.store.dump();
@@ -278,7 +346,7 @@ mod tests {
         world.plane.apply_tasks(&caller(), report([])).await.unwrap();
         let waits = world.plane.run_task(&caller(), run(&[], None)).await.unwrap().run.run.id;
         let who = caller();
-        let delete = |cascade| world.plane.delete_task(&who, ProjectName::default(), name(), cascade);
+        let delete = |cascade| world.plane.delete_task(&who, ProjectName::default(), name(), cascade, None);
         let why = Undeletable::InUse(1);
         assert_eq!(delete(false).await, Err(ServiceError::Refused(Denied::Task { name: name(), why })));
         assert_eq!((delete(true).await, delete(true).await), (Ok(true), Ok(false)));

@@ -1,12 +1,13 @@
 //! A run is submitted: pending, with attempt 1, at the moment it is stored.
 //!
 //! The same submission again, by its idempotency key or its own id, is the same run; another under the same name is
-//! refused. (Product, *Runs*; control design, *Store*.)
+//! refused. What is compared is what was asked, not what it became: a task that was edited since changes no request. (Product, *Runs*; control design, *Store*.)
 
 use crate::actor::Actor;
 use crate::attempt::Attempt;
 use crate::change::Change;
 use crate::counter::{AttemptNumber, RunVersion};
+use crate::crypto::Digest;
 use crate::event::{EventKind, NewEvent};
 use crate::id::{AttemptId, ProjectName, RunId, TaskName};
 use crate::revision::Revision;
@@ -63,8 +64,12 @@ pub fn admit(submission: Submission<'_>, id: RunId, attempt: AttemptId, actor: &
     }
 }
 
-/// Whether `run` is what this submission made before.
-pub fn repeats(run: &Run, submission: Submission<'_>) -> bool {
+/// Whether `run` is what this submission made before. `kept` and `asked` are the digests of what was asked with its key then
+/// and now, where both are known; of a key from before that was kept, and of an id, only what it became tells.
+pub fn repeats(run: &Run, submission: Submission<'_>, kept: Option<Digest>, asked: Option<Digest>) -> bool {
+    if let (Some(kept), Some(asked)) = (kept, asked) {
+        return kept == asked;
+    }
     run.project == *submission.project
         && run.task.as_ref() == submission.task
         && run.revision == submission.revision.digest()

@@ -60,6 +60,8 @@ pub enum Domain {
     Rows,
     /// What applying tasks would do.
     Plan,
+    /// What a request with an idempotency key asks for.
+    Request,
 }
 
 impl Domain {
@@ -82,6 +84,7 @@ impl Domain {
             Self::Chain => "leasehold/chain/v1\0",
             Self::Rows => "leasehold/rows/v1\0",
             Self::Plan => "leasehold/plan/v1\0",
+            Self::Request => "leasehold/request/v1\0",
         }
     }
 }

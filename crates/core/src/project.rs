@@ -19,6 +19,13 @@ pub struct Project {
     pub deleted_at: Option<UtcMillis>,
 }
 
+/// What a person sets of a project: what an edit may say that it saw.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Settings {
+    /// How many of its runs may hold a place at once; none: any number.
+    pub concurrency: Option<u32>,
+}
+
 /// Why a project is not deleted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Undeletable {
@@ -67,6 +74,11 @@ impl Project {
     /// A new project.
     pub const fn new(name: ProjectName, concurrency: Option<u32>, now: UtcMillis) -> Self {
         Self { name, concurrency, created_at: now, deleted_at: None }
+    }
+
+    /// What a person has set of it.
+    pub const fn settings(&self) -> Settings {
+        Settings { concurrency: self.concurrency }
     }
 
     /// The project that is here now: none of a deleted one.

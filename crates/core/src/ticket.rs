@@ -6,7 +6,7 @@
 use zeroize::{Zeroize, ZeroizeOnDrop};
 
 use crate::counter::SessionGeneration;
-use crate::crypto::{Domain, Ticket, keyed};
+use crate::crypto::{Domain, EnrollmentToken, Ticket, keyed};
 use crate::id::{EnrollmentId, SessionId, WorkerId};
 use crate::time::Entropy;
 
@@ -40,6 +40,17 @@ impl TicketKey {
     /// The ticket that the registration of `session` answers, good for the next one.
     pub fn next(&self, worker: &WorkerId, session: SessionId, generation: SessionGeneration) -> Ticket {
         self.derive(worker, session.as_bytes(), generation.get())
+    }
+
+    /// The enrollment token of a request with an idempotency key: the same for the same key, so that a lost answer can be
+    /// given again although no token is stored.
+    pub fn invitation(&self, key: &str) -> EnrollmentToken {
+        EnrollmentToken::from_bytes(keyed(&self.0, Domain::EnrollmentToken, &[b"invitation", key.as_bytes()]))
+    }
+
+    /// Bytes that are the same for the same key and the same request only.
+    pub fn fingerprint(&self, key: &str, request: &[u8]) -> [u8; 32] {
+        keyed(&self.0, Domain::Body, &[b"invitation", key.as_bytes(), request])
     }
 
     fn derive(&self, worker: &WorkerId, id: &[u8; 16], generation: u64) -> Ticket {

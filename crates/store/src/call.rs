@@ -12,6 +12,7 @@ use leasehold_core::id::{
     ApiTokenId, AttemptId, EnrollmentId, ProjectName, RunId, TaskName, TriggerName, TrustDomain, WorkerId,
 };
 use leasehold_core::lease::LeaseFence;
+use leasehold_core::project::Settings;
 use leasehold_core::registration::{Cadence, Registration};
 use leasehold_core::resolve::Verb;
 use leasehold_core::revision::Revision;
@@ -136,6 +137,15 @@ pub struct SessionStep {
     pub version: SessionVersion,
 }
 
+/// A caller's key, and what was asked with it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Keyed {
+    /// The key.
+    pub key: String,
+    /// The digest of what was asked: the same key with another is refused, whatever the first request became since.
+    pub asked: Digest,
+}
+
 /// A run is submitted.
 #[derive(Debug, Clone)]
 pub struct AdmitRun {
@@ -153,8 +163,8 @@ pub struct AdmitRun {
     pub of: Option<RevisionNumber>,
     /// What to execute.
     pub revision: Revision,
-    /// The caller's key: the same key with the same revision gives the same run, with another is refused.
-    pub idempotency_key: Option<String>,
+    /// The caller's key: the same key with the same request gives the same run, with another is refused.
+    pub idempotency_key: Option<Keyed>,
 }
 
 /// A live session claims a run with an ask.
@@ -293,6 +303,8 @@ pub struct SetProject {
     pub name: ProjectName,
     /// How many of its runs may hold a place at once from now on; none: any number.
     pub concurrency: Option<u32>,
+    /// The settings that the person saw, where they say so: others are not overwritten.
+    pub seen: Option<Settings>,
 }
 
 /// A person deletes a project.
@@ -332,6 +344,8 @@ pub struct DeleteTask {
     pub name: TaskName,
     /// Whether its runs that have not ended are cancelled with it.
     pub cascade: bool,
+    /// The revision that the person saw, where they say so: a task with another is not deleted.
+    pub seen: Option<Digest>,
 }
 
 /// Which triggers to list, in the order of their tasks and names.

@@ -37,9 +37,9 @@ use crate::observe::Access;
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
-    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant, Lane,
-    LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics,
-    TaskRevision, TaskView, TriggerView, WorkerView,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned,
+    Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 
 /// What happens to one call.
@@ -365,6 +365,10 @@ impl Store for Faulty {
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
         self.call("admit_run", self.inner.admit_run(call)).await
+    }
+
+    async fn keyed_run(&self, project: &ProjectName, key: &str) -> Result<Option<KeyedRun>, StoreError> {
+        self.call("keyed_run", self.inner.keyed_run(project, key)).await
     }
 
     async fn recover_asks(&self, session: SessionFence, asks: Vec<Ask>) -> Stored<PullState, Refusal> {

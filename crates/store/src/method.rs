@@ -40,6 +40,7 @@ pub const METHODS: &[(&str, Access)] = &[
     ("triggers", Access::Read),
     ("ledger", Access::Read),
     ("admit_run", Access::Write),
+    ("keyed_run", Access::Read),
     ("recover_asks", Access::Write),
     ("lanes", Access::Read),
     ("heads", Access::Read),

@@ -37,9 +37,9 @@ use crate::call::{
 use crate::hint::HintExchange;
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
-    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant, Lane,
-    LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics,
-    TaskRevision, TaskView, TriggerView, WorkerView,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned,
+    Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 use leasehold_core::claim::Ask;
 use leasehold_core::session::SessionFence;
@@ -77,6 +77,9 @@ pub enum Unmet {
     /// Tasks that changed since the plan was made.
     #[error(transparent)]
     PlanMoved(#[from] task::PlanMoved),
+    /// It is not what the caller said that they saw.
+    #[error("the {0} is not what the caller saw")]
+    Moved(&'static str),
     /// The task has another revision by now.
     #[error("the task has another revision by now")]
     TaskMoved,
@@ -238,6 +241,9 @@ pub trait Store: Send + Sync + 'static {
 
     /// Submits a run: it is pending, with attempt 1. Its project comes with it, if it is not there.
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet>;
+
+    /// The run that a key made in a project: what a request that comes again asks first, whatever became of its task since.
+    async fn keyed_run(&self, project: &ProjectName, key: &str) -> Result<Option<KeyedRun>, StoreError>;
 
     /// What earlier claims say about a worker's asks; rebinds what it holds. See
     /// [`leasehold_core::claim::recover_ask`].

@@ -38,6 +38,15 @@ pub struct ApiTokenView {
     pub expires_at: Option<UtcMillis>,
 }
 
+/// The run that a caller's key made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct KeyedRun {
+    /// Which run.
+    pub run: RunId,
+    /// The digest of what was asked; none of a key from before that was kept.
+    pub asked: Option<Digest>,
+}
+
 /// An enrollment as it is known: never its token.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct EnrollmentView {

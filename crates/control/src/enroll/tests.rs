@@ -140,3 +140,37 @@ async fn only_a_certificate_of_a_worker_of_this_domain_makes_a_principal() {
     let foreign = WorkerPrincipal::of_verified_certificate(&enrolled.chain[0], &elsewhere);
     assert_eq!(foreign, Err(NotAWorker::Foreign));
 }
+
+#[tokio::test]
+async fn a_key_gives_the_same_token_for_the_same_request_and_is_refused_for_another() {
+    let world = World::new().await;
+    let ask = |key: &str, worker: Option<&str>| Invite {
+        worker: worker.map(|name| name.parse().unwrap()),
+        labels: BTreeMap::from([("site".to_owned(), "office".to_owned())]),
+        idempotency_key: Some(key.to_owned()),
+        ..Invite::default()
+    };
+    let who = caller();
+    let invite = |invite: Invite| world.plane.create_enrollment(&who, invite);
+    let first = invite(ask("box-7", None)).await.unwrap();
+    world.clock.advance(Millis::from_secs(1));
+    let again = invite(ask("box-7", None)).await.unwrap();
+    assert_eq!((first.replayed, again.replayed), (false, true));
+    assert_eq!(
+        Enrollment { replayed: false, ..again.clone() },
+        first,
+        "the name of chance, the token and its end included"
+    );
+    for other in [
+        ask("box-7", Some("nas")),
+        Invite { ttl: Some(Millis::from_secs(60)), ..ask("box-7", None) },
+        Invite { labels: BTreeMap::new(), ..ask("box-7", None) },
+    ] {
+        assert_eq!(invite(other).await, Err(ServiceError::Refused(Denied::KeyReused)));
+    }
+    let another = invite(ask("box-8", None)).await.unwrap();
+    assert_ne!((another.id, &another.worker), (first.id, &first.worker));
+    assert!(another.token.token.digest() != first.token.token.digest());
+    let enrolled = world.plane.enroll(&first.token.token, &request(&key()), None).await.unwrap();
+    assert_eq!(enrolled.worker, first.worker);
+}

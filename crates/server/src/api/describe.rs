@@ -99,6 +99,13 @@ impl Contract {
         let entry = json!({ "description": about, "content": content });
         self.answers.insert(status.as_u16().to_string(), entry);
     }
+
+    /// A header that every answer carries which is no problem.
+    pub(super) fn answers_with(&mut self, header: &str, about: &str) {
+        for (_, answer) in &mut self.answers {
+            answer["headers"][header] = json!({ "description": about, "schema": { "type": "string" } });
+        }
+    }
 }
 
 /// A part of a request that a handler takes.

@@ -10,17 +10,18 @@ use super::Api;
 use super::access::By;
 use super::answer::Made;
 use super::problem::ApiError;
-use super::request::JsonBody;
+use super::request::{IdempotencyKey, JsonBody};
 
 pub(super) async fn create(
     State(api): State<Api>,
     By(caller): By,
+    IdempotencyKey(idempotency_key): IdempotencyKey,
     JsonBody(CreateEnrollment { worker, labels, ttl }): JsonBody<CreateEnrollment>,
 ) -> Result<Made<EnrollmentAnswer>, ApiError> {
-    let invite = Invite { worker, labels: labels.clone(), ttl: Some(ttl) };
+    let invite = Invite { worker, labels: labels.clone(), ttl: Some(ttl), idempotency_key };
     let enrollment = api.control.create_enrollment(&caller, invite).await?;
     Ok(Made {
-        new: true,
+        new: !enrollment.replayed,
         answer: EnrollmentAnswer {
             id: enrollment.id,
             worker: enrollment.worker,

@@ -11,6 +11,7 @@ mod delete;
 mod describe;
 mod drain;
 mod enrollments;
+mod etag;
 mod events;
 mod explanation;
 mod health;
@@ -100,6 +101,8 @@ fn registry() -> Vec<Route> {
         ),
         Route::post(route::TASKS_PLAN, VIEWER, tasks::plan).is("planTasks", "What applying would do; nothing changes."),
         Route::get(route::TASK, VIEWER, tasks::get).is("getTask", "A task, with what its next run executes."),
+        Route::put(route::TASK, OPERATOR, tasks::put)
+            .is("putTask", "What one task is from now on, if nobody changed it since it was seen."),
         Route::delete(route::TASK, OPERATOR, tasks::delete).is("deleteTask", "Ends a task of which no run is open."),
         Route::post(route::TASK_RUNS, OPERATOR, tasks::run).is("runTask", "Submits a run of a task as it is."),
         Route::get(route::TASK_REVISIONS, VIEWER, tasks::revisions)
@@ -196,6 +199,7 @@ mod tests {
             "PUT /api/v1/projects/{project}/tasks operator",
             "POST /api/v1/projects/{project}/task-plan viewer",
             "GET /api/v1/projects/{project}/tasks/{task} viewer",
+            "PUT /api/v1/projects/{project}/tasks/{task} operator",
             "DELETE /api/v1/projects/{project}/tasks/{task} operator",
             "POST /api/v1/projects/{project}/tasks/{task}/runs operator",
             "GET /api/v1/projects/{project}/tasks/{task}/revisions viewer",

@@ -59,7 +59,8 @@ impl ApiError {
         Self(Box::new(Problem { retry_after_ms: Some(AGAIN.get()), ..Problem::new(code, detail) }))
     }
 
-    fn fix(self, fix: &str) -> Self {
+    /// The same, with what to do about it.
+    pub(super) fn fix(self, fix: &str) -> Self {
         Self(Box::new(self.0.fix(fix)))
     }
 }
@@ -113,6 +114,8 @@ impl From<Denied> for ApiError {
                 .fix(&format!("`leasehold runs list --task {name} --state lost` shows them; `leasehold runs resolve RUN`")),
             Denied::Task { name, why: task::Undeletable::TooMany } => Self::new(ProblemCode::TaskInUse, detail)
                 .fix(&format!("`leasehold runs list --task {name}` shows them")),
+            Denied::Moved { .. } => Self::new(ProblemCode::PreconditionFailed, detail)
+                .fix("read it again: its ETag is what to send with the next edit"),
             Denied::PlanMoved(_) | Denied::TaskMoved(_) => Self::new(ProblemCode::TaskMoved, detail),
             Denied::Cancel(CancelRefused::Lost) => Self::new(ProblemCode::RunLost, detail).fix(
                 "`leasehold runs explain RUN` says what is known; `leasehold runs resolve RUN` takes wait, retry, \

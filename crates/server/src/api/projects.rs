@@ -3,12 +3,14 @@
 use axum::extract::State;
 use leasehold_control::project::ProjectChanged;
 use leasehold_control::view::ProjectView;
+use leasehold_core::project::Settings;
 use leasehold_wire::api::page::Page;
 use leasehold_wire::api::project::{CreateProject, DeleteProjectAnswer, ProjectAnswer, ProjectItem, SetProject};
 
 use super::Api;
 use super::access::By;
 use super::answer::{Answered, Json, Made};
+use super::etag::{Seen, Tagged};
 use super::problem::ApiError;
 use super::query::{Paged, Query};
 use super::request::{AtProject, JsonBody};
@@ -22,8 +24,13 @@ pub(super) async fn list(State(api): State<Api>, query: Query<Paged>) -> Answere
 }
 
 /// `GET /api/v1/projects/{project}`.
-pub(super) async fn get(State(api): State<Api>, AtProject(project): AtProject, _: Query<()>) -> Answered<ProjectItem> {
-    Ok(Json(item(&api.control.project(&project).await?)))
+pub(super) async fn get(
+    State(api): State<Api>,
+    AtProject(project): AtProject,
+    _: Query<()>,
+) -> Result<Tagged<Json<ProjectItem>>, ApiError> {
+    let found = api.control.project(&project).await?;
+    Ok(Tagged::new(&found.project.settings(), Json(item(&found))))
 }
 
 /// `POST /api/v1/projects`: 201 for a new project, 200 for one that is there just so.
@@ -36,14 +43,16 @@ pub(super) async fn create(
     Ok(Made { new: created.changed, answer: answer(&created) })
 }
 
-/// `PUT /api/v1/projects/{project}`: its settings from now on.
+/// `PUT /api/v1/projects/{project}`: its settings from now on; with `If-Match`, if nobody changed them since.
 pub(super) async fn set(
     State(api): State<Api>,
     By(caller): By,
     AtProject(project): AtProject,
+    seen: Seen<Settings>,
     JsonBody(SetProject { concurrency }): JsonBody<SetProject>,
-) -> Answered<ProjectAnswer> {
-    Ok(Json(answer(&api.control.set_project(&caller, project, concurrency).await?)))
+) -> Result<Tagged<Json<ProjectAnswer>>, ApiError> {
+    let set = api.control.set_project(&caller, project, concurrency, seen.exactly()).await?;
+    Ok(Tagged::new(&set.project.project.settings(), Json(answer(&set))))
 }
 
 /// `DELETE /api/v1/projects/{project}`: refused while a run of it is open.

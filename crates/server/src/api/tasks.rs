@@ -3,17 +3,19 @@
 use axum::extract::State;
 use leasehold_control::task::{Apply, RunTask};
 use leasehold_control::view::TaskRevision;
+use leasehold_core::crypto::Digest;
 use leasehold_core::id::ProjectName;
 use leasehold_wire::api::page::Page;
 use leasehold_wire::api::run::RunDetail;
 use leasehold_wire::api::task::{
-    ApplyTasks, PlanAnswer, RunTask as RunTaskBody, TaskDetail, TaskItem, TaskRevisionDetail, TaskRevisionItem,
-    TasksAnswer,
+    ApplyTasks, PlanAnswer, PutTask, RunTask as RunTaskBody, TaskDetail, TaskItem, TaskRevisionDetail,
+    TaskRevisionItem, TasksAnswer,
 };
 
 use super::Api;
 use super::access::By;
 use super::answer::{Answered, Json, Made};
+use super::etag::{Base, Seen, Tagged};
 use super::problem::ApiError;
 use super::query::{Known, Paged, Param, Query};
 use super::request::{AtProject, AtRevision, AtTask, IdempotencyKey, JsonBody};
@@ -63,9 +65,29 @@ pub(super) async fn get(
     AtProject(project): AtProject,
     AtTask(name): AtTask,
     _: Query<()>,
-) -> Answered<TaskDetail> {
+) -> Result<Tagged<Json<TaskDetail>>, ApiError> {
     let view = api.control.task(&project, &name).await?;
-    Ok(Json(TaskDetail::new(&view.task, &view.revision)))
+    Ok(Tagged::new(&view.task.revision, Json(TaskDetail::new(&view.task, &view.revision))))
+}
+
+/// `PUT /api/v1/projects/{project}/tasks/{task}`: what one task is from now on. 201 if it came to be, 200 if it was there.
+pub(super) async fn put(
+    State(api): State<Api>,
+    By(caller): By,
+    AtProject(project): AtProject,
+    AtTask(name): AtTask,
+    base: Base<Digest>,
+    JsonBody(body): JsonBody<PutTask>,
+) -> Result<Tagged<Made<TaskDetail>>, ApiError> {
+    let revision = body.of(&name)?;
+    let seen = match base {
+        Base::Nothing => None,
+        Base::This(seen) => Some(seen),
+        Base::Any => Some(api.control.task(&project, &name).await?.task.revision),
+    };
+    let (view, changed) = api.control.put_task(&caller, project, name, revision, seen).await?;
+    let made = Made { new: changed && seen.is_none(), answer: TaskDetail::new(&view.task, &view.revision) };
+    Ok(Tagged::new(&view.task.revision, made))
 }
 
 /// What a deletion's query names.
@@ -83,9 +105,10 @@ pub(super) async fn delete(
     AtProject(project): AtProject,
     AtTask(name): AtTask,
     query: Query<Cascade>,
+    seen: Seen<Digest>,
 ) -> Answered<TasksAnswer> {
     let cascade = query.switch("cascade")?;
-    let changed = api.control.delete_task(&caller, project, name, cascade).await?;
+    let changed = api.control.delete_task(&caller, project, name, cascade, seen.exactly()).await?;
     Ok(Json(TasksAnswer { changed }))
 }
 

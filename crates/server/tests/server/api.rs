@@ -207,6 +207,130 @@ async fn an_idempotency_key_makes_one_run_of_many_requests() {
 }
 
 #[tokio::test]
+async fn a_key_makes_one_enrollment_and_a_lost_answer_is_given_again() {
+    let cluster = Cluster::start().await;
+    let token = Some(cluster.token.as_str());
+    let invite = |body: &str, key: &str| {
+        let mut request = post(route::ENROLLMENTS, body.to_owned());
+        request.headers_mut().insert(route::IDEMPOTENCY_KEY, key.parse().unwrap());
+        request
+    };
+    let first = cluster.api(token, invite(r#"{"worker":"nas"}"#, "nas-1")).await;
+    cluster.clock.advance_utc(leasehold_core::time::Millis::from_secs(1));
+    let again = cluster.api(token, invite(r#"{"worker":"nas"}"#, "nas-1")).await;
+    assert_eq!((first.status, again.status), (StatusCode::CREATED, StatusCode::OK));
+    assert_eq!(first.json::<EnrollmentAnswer>(), again.json::<EnrollmentAnswer>());
+    let other = cluster.api(token, invite(r#"{"worker":"box"}"#, "nas-1")).await;
+    assert_eq!(other.problem().code, ProblemCode::KeyReused);
+    let blank = cluster.api(token, invite("{}", "two words")).await;
+    assert_eq!(blank.problem().code, ProblemCode::InvalidRequest);
+    cluster.stop().await;
+}
+
+/// A request with a header.
+fn with(method: Method, path: &str, header: (&'static str, &str), body: &str) -> Request<Bytes> {
+    let mut request = post(path, body.to_owned());
+    *request.method_mut() = method;
+    if !header.0.is_empty() {
+        request.headers_mut().insert(header.0, header.1.parse().unwrap());
+    }
+    request
+}
+
+#[tokio::test]
+async fn an_edit_of_a_task_overwrites_nobody_elses() {
+    let cluster = Cluster::start().await;
+    let path = route::of_task(route::TASK, "default", "report");
+    let body = |priority: i32| format!(r#"{{"priority":{priority},"command":{{"argv":["true"]}}}}"#);
+    let put = |header: (&'static str, &str), priority: i32| {
+        let request = with(Method::PUT, &path, header, &body(priority));
+        cluster.api(Some(&cluster.token), request)
+    };
+    let code = |answer: crate::fixture::Answer| answer.problem().code;
+    assert_eq!(code(put(("", ""), 1).await), ProblemCode::PreconditionRequired);
+    assert_eq!(code(put(("if-match", "*"), 1).await), ProblemCode::NotFound);
+    let made = put(("if-none-match", "*"), 1).await;
+    assert_eq!(made.status, StatusCode::CREATED, "{}", made.text());
+    let first = made.headers["etag"].to_str().unwrap().to_owned();
+    assert_eq!(code(put(("if-none-match", "*"), 2).await), ProblemCode::PreconditionFailed);
+    let shown = cluster.api(Some(&cluster.token), get(&path)).await;
+    assert_eq!(shown.headers["etag"], first.as_str());
+    let edited = put(("if-match", &first), 2).await;
+    assert_eq!(edited.status, StatusCode::OK, "{}", edited.text());
+    let second = edited.headers["etag"].to_str().unwrap().to_owned();
+    assert_ne!(first, second);
+    // The repeat of a lost answer is no conflict; another edit of the same state is one.
+    assert_eq!(put(("if-match", &first), 2).await.status, StatusCode::OK);
+    assert_eq!(code(put(("if-match", &first), 3).await), ProblemCode::PreconditionFailed);
+    assert_eq!(code(put(("if-match", "\"no tag of ours\""), 3).await), ProblemCode::PreconditionFailed);
+    assert_eq!(code(put(("if-match", &format!("W/{second}")), 3).await), ProblemCode::PreconditionFailed);
+    assert_eq!(code(put(("if-match", "no quotes"), 3).await), ProblemCode::InvalidRequest);
+    assert_eq!(put(("if-match", "*"), 3).await.status, StatusCode::OK);
+    let other_name = with(Method::PUT, &path, ("if-match", "*"), r#"{"name":"other","command":{"argv":["true"]}}"#);
+    let refused = cluster.api(Some(&cluster.token), other_name).await.problem();
+    assert_eq!(refused.errors[0].path, "name");
+    let delete = |tag: &str| cluster.api(Some(&cluster.token), with(Method::DELETE, &path, ("if-match", tag), ""));
+    let stale = second.clone();
+    assert_eq!(code(delete(&stale).await), ProblemCode::PreconditionFailed);
+    let now = cluster.api(Some(&cluster.token), get(&path)).await.headers["etag"].to_str().unwrap().to_owned();
+    assert_eq!(delete(&now).await.status, StatusCode::OK);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn an_edit_of_a_project_overwrites_nobody_elses_unless_it_says_nothing() {
+    let cluster = Cluster::start().await;
+    let path = route::of_project(route::PROJECT, "lab");
+    let call = |request| cluster.api(Some(&cluster.token), request);
+    call(post(route::PROJECTS, r#"{"name":"lab"}"#)).await;
+    let tag = call(get(&path)).await.headers["etag"].to_str().unwrap().to_owned();
+    let set = |header: (&'static str, &str), limit: u32| {
+        call(with(Method::PUT, &path, header, &format!(r#"{{"concurrency":{limit}}}"#)))
+    };
+    let edited = set(("if-match", &tag), 2).await;
+    assert_eq!(edited.status, StatusCode::OK, "{}", edited.text());
+    assert_eq!(set(("if-match", &tag), 3).await.problem().code, ProblemCode::PreconditionFailed);
+    assert_eq!(set(("if-match", &tag), 2).await.status, StatusCode::OK, "the repeat of a lost answer");
+    assert_eq!(set(("", ""), 3).await.status, StatusCode::OK);
+    let tag = call(get(&path)).await.headers["etag"].to_str().unwrap().to_owned();
+    assert_eq!(set(("if-match", &tag), 4).await.headers["etag"], call(get(&path)).await.headers["etag"]);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn pages_show_everything_once_while_things_come_and_go() {
+    let cluster = Cluster::start().await;
+    let call = |request| cluster.api(Some(&cluster.token), request);
+    for name in ["b", "d", "f"] {
+        call(post(route::PROJECTS, format!(r#"{{"name":"{name}"}}"#))).await;
+    }
+    let mut runs = Vec::new();
+    for _ in 0..4 {
+        runs.push(call(post(route::RUNS, TRUE)).await.json::<RunDetail>().item.id);
+    }
+    let page = |path: String| async move { call(get(&path)).await.json::<Page<serde_json::Value>>() };
+    let first = page("/api/v1/projects?limit=2".to_owned()).await;
+    let newest = page("/api/v1/runs?limit=2".to_owned()).await;
+    // One comes before what was seen, one behind it; one of what is to be seen goes.
+    for name in ["a", "e"] {
+        call(post(route::PROJECTS, format!(r#"{{"name":"{name}"}}"#))).await;
+    }
+    call(with(Method::DELETE, "/api/v1/projects/f", ("", ""), "")).await;
+    call(post(route::RUNS, TRUE)).await;
+    let names = |page: &Page<serde_json::Value>, field: &str| {
+        page.items.iter().map(|item| item[field].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+    };
+    assert_eq!(names(&first, "name"), ["b", "d"]);
+    let rest = page(format!("/api/v1/projects?after={}", first.next.unwrap())).await;
+    assert_eq!((names(&rest, "name"), rest.next), (vec!["default".to_owned(), "e".to_owned()], None));
+    let rest = page(format!("/api/v1/runs?after={}", newest.next.clone().unwrap())).await;
+    runs.reverse();
+    let seen = [names(&newest, "id"), names(&rest, "id")].concat();
+    assert_eq!(seen, runs.iter().map(ToString::to_string).collect::<Vec<_>>());
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn runs_are_listed_in_pages_found_by_prefix_explained_and_cancelled() {
     let cluster = Cluster::start().await;
     let token = Some(cluster.token.as_str());

@@ -80,6 +80,9 @@ impl Asked<'_> {
     async fn ask(&mut self, method: Method, template: &'static str, path: &str, body: &str) -> Answer {
         let mut request: Request<Bytes> = if method == Method::GET { get(path) } else { post(path, body.to_owned()) };
         *request.method_mut() = method.clone();
+        if (&method, template) == (&Method::PUT, route::TASK) {
+            request.headers_mut().insert("if-match", "*".parse().unwrap());
+        }
         let answer = self.cluster.api(Some(&self.cluster.token), request).await;
         let name = method.as_str().to_ascii_lowercase();
         let operation = &self.document["paths"][template][&name];
@@ -125,6 +128,7 @@ async fn what_the_server_answers_is_what_the_description_says() {
     asked.ask(Method::PUT, route::TASKS, &lab(route::TASKS), TASK).await;
     asked.ask(Method::GET, route::TASKS, &lab(route::TASKS), "").await;
     asked.ask(Method::GET, route::TASK, &nightly(route::TASK), "").await;
+    asked.ask(Method::PUT, route::TASK, &nightly(route::TASK), r#"{"command":{"argv":["true"]}}"#).await;
     asked.ask(Method::GET, route::TASK_REVISIONS, &nightly(route::TASK_REVISIONS), "").await;
     let revision = nightly(route::TASK_REVISION).replace("{number}", "1");
     asked.ask(Method::GET, route::TASK_REVISION, &revision, "").await;

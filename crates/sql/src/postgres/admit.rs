@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use futures_util::future::try_join_all;
 use leasehold_core::admission::{self, Submission};
 use leasehold_core::change::Change;
-use leasehold_core::id::RunId;
+use leasehold_core::id::ProjectName;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::Run;
-use leasehold_store::call::AdmitRun;
+use leasehold_store::call::{AdmitRun, Keyed};
 use leasehold_store::outcome::Outcome;
 use leasehold_store::port::Unmet;
-use leasehold_store::view::{RunSummary, RunView};
+use leasehold_store::view::{KeyedRun, RunSummary, RunView};
 
 use super::apply::{Write, insert_attempt, write_events};
 use super::column::values;
@@ -20,22 +20,27 @@ use super::rows;
 use super::transaction::{Decided, Fault, Tx, Unlocked};
 use super::{audit, load, projects, queries, tasks};
 
+const OF_KEY: &str = "SELECT run, asked FROM idempotency_key WHERE project = $1 AND key = $2";
+
+/// The run that a key made.
+pub(super) async fn of_key(tx: &Tx, project: &ProjectName, key: &str) -> Result<Option<KeyedRun>, Fault> {
+    tx.first(OF_KEY, values![*project, key.to_owned()], rows::keyed_run).await
+}
+
 /// Stores a submission; the same again, by key or id, is the same run.
 pub(super) async fn admit(db: Unlocked, call: &AdmitRun) -> Decided<RunView, Unmet> {
     let submission =
         Submission { project: &call.project, task: call.task.as_ref(), scheduled: None, revision: &call.revision };
-    let keyed = match &call.idempotency_key {
-        Some(key) => {
-            let sql = "SELECT run FROM idempotency_key WHERE project = $1 AND key = $2";
-            db.first(sql, values![call.project, *key], rows::column::<RunId>).await?
-        }
+    let before = match &call.idempotency_key {
+        Some(keyed) => db.first(OF_KEY, values![call.project, keyed.key], rows::keyed_run).await?,
         None => None,
     };
     // Of two with one key or id at the same instant, the second meets a unique value and decides again.
-    let known = keyed.unwrap_or(call.run);
+    let known = before.map_or(call.run, |before| before.run);
     let tx = &db.lock(Locks::Submission(&call.project, known)).await?;
     if let Some(run) = load::run(tx, known).await? {
-        if !admission::repeats(&run, submission) {
+        let asked = call.idempotency_key.as_ref().map(|keyed| keyed.asked);
+        if !admission::repeats(&run, submission, before.and_then(|before| before.asked), asked) {
             return Ok(Outcome::Refused(Unmet::KeyReused));
         }
         return Ok(Outcome::Replayed(queries::view(tx, run.id).await?));
@@ -67,9 +72,9 @@ pub(super) async fn admit(db: Unlocked, call: &AdmitRun) -> Decided<RunView, Unm
 }
 
 async fn insert_key(tx: &Tx, call: &AdmitRun) -> Result<(), Fault> {
-    let Some(key) = &call.idempotency_key else { return Ok(()) };
-    let sql = "INSERT INTO idempotency_key (project, key, run) VALUES ($1, $2, $3)";
-    tx.execute_one("idempotency key", sql, values![call.project, *key, call.run]).await
+    let Some(Keyed { key, asked }) = &call.idempotency_key else { return Ok(()) };
+    let sql = "INSERT INTO idempotency_key (project, key, run, asked) VALUES ($1, $2, $3, $4)";
+    tx.execute_one("idempotency key", sql, values![call.project, *key, call.run, *asked]).await
 }
 
 /// Writes the run of an admission, its attempt and its events.

@@ -44,6 +44,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         name: "0010_schedules",
         sql: include_str!("../../migrations/postgres/0010_schedules.sql"),
     },
+    Migration { version: 11, name: "0011_asked", sql: include_str!("../../migrations/postgres/0011_asked.sql") },
 ];
 
 impl Migration {

@@ -36,9 +36,9 @@ use leasehold_store::observe::{Access, Observer};
 use leasehold_store::outcome::{Outcome, StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
-    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant, Lane,
-    LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics,
-    TaskRevision, TaskView, TriggerView, WorkerView,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned,
+    Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 
 mod activation;
@@ -304,6 +304,10 @@ impl Store for PostgresStore {
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
         self.write("admit_run", |db| admit::admit(db, &call)).await
+    }
+
+    async fn keyed_run(&self, project: &ProjectName, key: &str) -> Result<Option<KeyedRun>, StoreError> {
+        self.read("keyed_run", |tx| async move { admit::of_key(&tx, project, key).await }).await
     }
 
     async fn recover_asks(&self, session: SessionFence, asks: Vec<Ask>) -> Stored<PullState, Refusal> {

@@ -40,6 +40,9 @@ pub(super) async fn set(db: Unlocked, call: &SetProject) -> Decided<ProjectView,
     let Some(next) = known.limited_to(call.concurrency) else {
         return Ok(Outcome::Replayed(written(tx, &call.name).await?));
     };
+    if call.seen.is_some_and(|seen| seen != known.settings()) {
+        return Ok(Outcome::Refused(Unmet::Moved("project")));
+    }
     write(tx, &next).await?;
     let limit = |limit: Option<u32>| limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
     let facts: [(&str, &(dyn std::fmt::Display + Sync)); 2] =

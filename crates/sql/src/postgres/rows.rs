@@ -14,7 +14,7 @@ use leasehold_core::session::Session;
 use leasehold_core::task::Task;
 use leasehold_core::trigger::{KeptTrigger, Pause, Scheduled, TriggerKey};
 use leasehold_core::worker::{Drain, Rival, Takeover, Worker};
-use leasehold_store::view::{LedgerEntry, TaskRevision, TriggerView};
+use leasehold_store::view::{KeyedRun, LedgerEntry, TaskRevision, TriggerView};
 use tokio_postgres::Row;
 
 use super::column::{Cell, Column};
@@ -49,6 +49,11 @@ impl<'r> Columns<'r> {
 /// The one column of a row that has no other.
 pub(super) fn column<T: Column>(columns: &mut Columns<'_>) -> Result<T, Fault> {
     columns.next()
+}
+
+/// The run of an idempotency key, and what was asked with it.
+pub(super) fn keyed_run(columns: &mut Columns<'_>) -> Result<KeyedRun, Fault> {
+    Ok(KeyedRun { run: columns.next()?, asked: columns.next()? })
 }
 
 macro_rules! run_columns {

@@ -82,6 +82,9 @@ pub(super) async fn delete(db: Unlocked, call: &DeleteTask) -> Decided<(), Unmet
     let Some(known) = one(tx, &call.project, &call.name).await? else {
         return Ok(Outcome::Refused(Unmet::NotFound("task")));
     };
+    if known.deleted_at.is_none() && call.seen.is_some_and(|seen| seen != known.revision) {
+        return Ok(Outcome::Refused(Unmet::Moved("task")));
+    }
     let runs = open_runs(tx, &known).await?;
     match task::deleted(&known, open(&runs), call.cascade, tx.now.utc) {
         Ok(Some(task)) => {

@@ -16,7 +16,7 @@ use leasehold_core::time::{Clock as _, Millis};
 use leasehold_core::trigger::TriggerKey;
 use leasehold_store::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AuditPage, BackfillTrigger, CancelRun, CreateProject,
-    DeleteProject, DeleteTask, DeleteWorker, DrainWorker, EventsAfter, GrantTakeover, Heartbeat, Installation,
+    DeleteProject, DeleteTask, DeleteWorker, DrainWorker, EventsAfter, GrantTakeover, Heartbeat, Installation, Keyed,
     LaneAfter, LedgerPage, NewApiToken, PauseTriggers, Release, Renewal, ResolveRun, RunFilter, SessionStep,
     SetProject, TriggersAfter,
 };
@@ -36,7 +36,7 @@ pub(crate) async fn every_call<S: Store>(scene: &Scene<S>) {
     ]);
     let mut call = scene.submission(retried);
     call.task = Some("nightly".parse().unwrap());
-    call.idempotency_key = Some("key".to_owned());
+    call.idempotency_key = Some(Keyed { key: "key".to_owned(), asked: call.revision.digest() });
     let failing = store.admit_run(call).await.unwrap().into_result().unwrap().run.id;
     let (released, lost, waiting) =
         (scene.admit(revision(&[])).await, scene.admit(revision(&[])).await, scene.admit(revision(&[])).await);
@@ -119,6 +119,8 @@ pub(crate) async fn every_call<S: Store>(scene: &Scene<S>) {
         store.runs(filter, 64).await.unwrap();
     }
     let text = lost.to_string();
+    let keyed = store.keyed_run(&ProjectName::default(), "key").await.unwrap();
+    assert_eq!(keyed.map(|keyed| keyed.run), Some(failing));
     assert_eq!(store.runs_by_prefix(&text).await.unwrap(), [lost]);
     assert!(!store.events(EventsAfter { run: lost, after: None }, 64).await.unwrap().is_empty());
     assert!(store.run_facts(released, None, 64).await.unwrap().is_some());
@@ -171,7 +173,7 @@ async fn limits<S: Store>(scene: &Scene<S>) {
     let name = || ProjectName::default();
     let create = CreateProject { actor: Actor::System, name: "lab".parse().unwrap(), concurrency: Some(3) };
     store.create_project(create).await.unwrap().into_result().unwrap();
-    let set = SetProject { actor: Actor::System, name: name(), concurrency: Some(5) };
+    let set = SetProject { actor: Actor::System, name: name(), concurrency: Some(5), seen: None };
     store.set_project(set).await.unwrap().into_result().unwrap();
     let delete = DeleteProject { actor: Actor::System, name: "lab".parse().unwrap() };
     store.delete_project(delete).await.unwrap().into_result().unwrap();
@@ -219,7 +221,7 @@ async fn tasks<S: Store>(scene: &Scene<S>) {
     let submission = AdmitRun { project: project(), task: Some(name()), of: Some(view.task.number), ..submission };
     store.admit_run(submission).await.unwrap().into_result().unwrap();
     fires(scene, project(), name()).await;
-    let delete = DeleteTask { actor: Actor::System, project: project(), name: name(), cascade: true };
+    let delete = DeleteTask { actor: Actor::System, project: project(), name: name(), cascade: true, seen: None };
     store.delete_task(delete).await.unwrap().into_result().unwrap();
 }
 

@@ -2,13 +2,13 @@
 
 use leasehold_core::admission::{self, Submission};
 use leasehold_core::change::Change;
-use leasehold_core::id::RunId;
+use leasehold_core::id::ProjectName;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::Run;
-use leasehold_store::call::AdmitRun;
+use leasehold_store::call::{AdmitRun, Keyed};
 use leasehold_store::outcome::Outcome;
 use leasehold_store::port::Unmet;
-use leasehold_store::view::{RunSummary, RunView};
+use leasehold_store::view::{KeyedRun, RunSummary, RunView};
 
 use super::apply::{insert_attempt, write_events};
 use super::column::values;
@@ -16,20 +16,23 @@ use super::rows;
 use super::transaction::{Decided, Fault, Tx};
 use super::{audit, load, projects, queries, tasks};
 
+/// The run that a key made.
+pub(super) fn of_key(tx: &Tx<'_>, project: &ProjectName, key: &str) -> Result<Option<KeyedRun>, Fault> {
+    let sql = "SELECT run, asked FROM idempotency_key WHERE project = ?1 AND key = ?2";
+    tx.first(sql, values![*project, key.to_owned()], rows::keyed_run)
+}
+
 /// Stores a submission; the same again, by key or id, is the same run.
 pub(super) fn admit(tx: &Tx<'_>, call: &AdmitRun) -> Decided<RunView, Unmet> {
     let submission =
         Submission { project: &call.project, task: call.task.as_ref(), scheduled: None, revision: &call.revision };
-    let keyed = match &call.idempotency_key {
-        Some(key) => tx.first(
-            "SELECT run FROM idempotency_key WHERE project = ?1 AND key = ?2",
-            values![call.project, *key],
-            rows::column::<RunId>,
-        )?,
+    let before = match &call.idempotency_key {
+        Some(keyed) => of_key(tx, &call.project, &keyed.key)?,
         None => None,
     };
-    if let Some(run) = load::run(tx, keyed.unwrap_or(call.run))? {
-        if !admission::repeats(&run, submission) {
+    if let Some(run) = load::run(tx, before.map_or(call.run, |before| before.run))? {
+        let asked = call.idempotency_key.as_ref().map(|keyed| keyed.asked);
+        if !admission::repeats(&run, submission, before.and_then(|before| before.asked), asked) {
             return Ok(Outcome::Refused(Unmet::KeyReused));
         }
         return Ok(Outcome::Replayed(queries::view(tx, run.id)?));
@@ -44,11 +47,11 @@ pub(super) fn admit(tx: &Tx<'_>, call: &AdmitRun) -> Decided<RunView, Unmet> {
     let change = admission::admit(submission, call.run, call.attempt, &call.actor, tx.now);
     projects::ensure(tx, &call.project)?;
     insert(tx, &change, &call.revision)?;
-    if let Some(key) = &call.idempotency_key {
+    if let Some(Keyed { key, asked }) = &call.idempotency_key {
         tx.execute_one(
             "idempotency key",
-            "INSERT INTO idempotency_key (project, key, run) VALUES (?1, ?2, ?3)",
-            values![call.project, *key, call.run],
+            "INSERT INTO idempotency_key (project, key, run, asked) VALUES (?1, ?2, ?3, ?4)",
+            values![call.project, *key, call.run, *asked],
         )?;
     }
     audit::write(

@@ -34,9 +34,9 @@ use leasehold_store::observe::{Access, Called, Observer};
 use leasehold_store::outcome::{StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
-    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant, Lane,
-    LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned, Statistics,
-    TaskRevision, TaskView, TriggerView, WorkerView,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned,
+    Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 
 mod activation;
@@ -312,6 +312,11 @@ impl Store for SqliteStore {
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
         self.write("admit_run", move |tx| admit::admit(tx, &call)).await
+    }
+
+    async fn keyed_run(&self, project: &ProjectName, key: &str) -> Result<Option<KeyedRun>, StoreError> {
+        let (project, key) = (project.clone(), key.to_owned());
+        self.read("keyed_run", move |tx| admit::of_key(tx, &project, &key)).await
     }
 
     async fn recover_asks(&self, session: SessionFence, asks: Vec<Ask>) -> Stored<PullState, Refusal> {

@@ -36,6 +36,9 @@ pub(super) fn set(tx: &Tx<'_>, call: &SetProject) -> Decided<ProjectView, Unmet>
     let Some(next) = known.limited_to(call.concurrency) else {
         return Ok(Outcome::Replayed(written(tx, &call.name)?));
     };
+    if call.seen.is_some_and(|seen| seen != known.settings()) {
+        return Ok(Outcome::Refused(Unmet::Moved("project")));
+    }
     write(tx, &next)?;
     let limit = |limit: Option<u32>| limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
     let facts: [(&str, &dyn std::fmt::Display); 2] =

@@ -2,13 +2,20 @@
 
 use leasehold_core::counter::{AttemptNumber, RunVersion};
 use leasehold_core::event::EventKind;
+use leasehold_core::id::ProjectName;
+use leasehold_core::revision::Revision;
 use leasehold_core::run::RunState;
 
 use super::Harness;
 use super::fixture::{Expect, World, failed_when_lost, plain};
 use super::race::both;
-use crate::call::AdmitRun;
+use crate::call::{AdmitRun, Keyed};
 use crate::port::Unmet;
+use crate::view::KeyedRun;
+
+fn key(key: &str, asked: &Revision) -> Keyed {
+    Keyed { key: key.to_owned(), asked: asked.digest() }
+}
 
 /// A submitted run waits, with attempt 1.
 pub async fn a_submitted_run_waits_with_attempt_1(harness: &dyn Harness) {
@@ -29,7 +36,7 @@ pub async fn a_submitted_run_waits_with_attempt_1(harness: &dyn Harness) {
 pub async fn the_same_key_is_the_same_run(harness: &dyn Harness) {
     let world = World::new(harness);
     let (_, session) = world.agent("nas").await;
-    let keyed = || AdmitRun { idempotency_key: Some("nightly".to_owned()), ..world.submission(plain()) };
+    let keyed = || AdmitRun { idempotency_key: Some(key("nightly", &plain())), ..world.submission(plain()) };
     let first = world.store.admit_run(keyed()).await.applied();
     assert_eq!(world.unchanged(world.store.admit_run(keyed())).await.replayed(), first);
     world.take(&session, first.run.id).await;
@@ -40,15 +47,26 @@ pub async fn the_same_key_is_the_same_run(harness: &dyn Harness) {
 /// The same key for another request is refused; another project's keys are its own.
 pub async fn a_key_means_one_request_per_project(harness: &dyn Harness) {
     let world = World::new(harness);
-    let keyed = || AdmitRun { idempotency_key: Some("nightly".to_owned()), ..world.submission(plain()) };
+    let keyed = || AdmitRun { idempotency_key: Some(key("nightly", &plain())), ..world.submission(plain()) };
     world.store.admit_run(keyed()).await.applied();
-    let revision = AdmitRun { revision: failed_when_lost(), ..keyed() };
-    let task = AdmitRun { task: Some("backup".parse().unwrap()), ..keyed() };
-    for other in [revision, task] {
-        assert_eq!(world.unchanged(world.store.admit_run(other)).await.refused(), Unmet::KeyReused);
-    }
+    let other = AdmitRun { idempotency_key: Some(key("nightly", &failed_when_lost())), ..keyed() };
+    assert_eq!(world.unchanged(world.store.admit_run(other)).await.refused(), Unmet::KeyReused);
     world.store.admit_run(AdmitRun { project: "lab".parse().unwrap(), ..keyed() }).await.applied();
     world.store.admit_run(AdmitRun { idempotency_key: None, ..keyed() }).await.applied();
+}
+
+/// What was asked is compared, not what it became: the same request finds its run although its task has another revision.
+pub async fn a_key_finds_its_run_by_what_was_asked(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let keyed = || AdmitRun { idempotency_key: Some(key("nightly", &plain())), ..world.submission(plain()) };
+    let first = world.store.admit_run(keyed()).await.applied();
+    let edited = AdmitRun { revision: failed_when_lost(), task: Some("backup".parse().unwrap()), ..keyed() };
+    assert_eq!(world.unchanged(world.store.admit_run(edited)).await.replayed(), first);
+    let project = ProjectName::default();
+    let found = world.store.keyed_run(&project, "nightly").await.unwrap();
+    assert_eq!(found, Some(KeyedRun { run: first.run.id, asked: Some(plain().digest()) }));
+    assert_eq!(world.store.keyed_run(&project, "weekly").await.unwrap(), None);
+    assert_eq!(world.store.keyed_run(&"lab".parse().unwrap(), "nightly").await.unwrap(), None);
 }
 
 /// Without a key the run's own id tells a repeat from another request.
@@ -66,7 +84,8 @@ pub async fn one_key_is_one_run_at_the_same_instant(harness: &dyn Harness) {
     let world = World::new(harness);
     for round in 0..16 {
         let submit = || {
-            let call = AdmitRun { idempotency_key: Some(format!("key-{round}")), ..world.submission(plain()) };
+            let call =
+                AdmitRun { idempotency_key: Some(key(&format!("key-{round}"), &plain())), ..world.submission(plain()) };
             let store = world.store.clone();
             async move { store.admit_run(call).await.unwrap() }
         };

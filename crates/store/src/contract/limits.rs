@@ -42,7 +42,12 @@ impl World<'_> {
             let call = crate::call::CreateProject { actor: admin(), name: name.clone(), concurrency: None };
             self.store.create_project(call).await.applied();
         }
-        self.store.set_project(SetProject { actor: admin(), name, concurrency }).await.unwrap().into_result().unwrap();
+        self.store
+            .set_project(SetProject { actor: admin(), name, concurrency, seen: None })
+            .await
+            .unwrap()
+            .into_result()
+            .unwrap();
     }
 
     /// What a waiting run hears about its limits.

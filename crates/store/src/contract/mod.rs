@@ -271,6 +271,7 @@ macro_rules! contract_suite {
         $crate::contract_suite!(@cases $harness, idempotency {
             a_submitted_run_waits_with_attempt_1
             the_same_key_is_the_same_run
+            a_key_finds_its_run_by_what_was_asked
             a_key_means_one_request_per_project
             the_same_id_is_the_same_run
             one_key_is_one_run_at_the_same_instant
@@ -299,6 +300,7 @@ macro_rules! contract_suite {
             a_project_is_made_once
             a_run_brings_its_project
             a_limit_is_set_and_lifted
+            settings_that_nobody_saw_are_not_overwritten
             a_project_is_deleted_once_nothing_is_open
             projects_are_paged_by_name
             a_deletion_and_a_submission_at_the_same_instant_agree
@@ -312,6 +314,7 @@ macro_rules! contract_suite {
             a_run_is_made_from_the_revision_that_the_task_has
             a_task_with_runs_goes_with_them_or_not_at_all
             a_lost_run_keeps_its_task
+            a_task_that_nobody_saw_is_not_deleted
             a_deleted_task_comes_back_with_its_history
             a_project_with_tasks_is_not_deleted
             tasks_and_their_history_are_paged

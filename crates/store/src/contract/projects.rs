@@ -1,7 +1,7 @@
 //! Projects: made by a person or by their first run, limited, deleted once nothing of them is open.
 
 use leasehold_core::id::ProjectName;
-use leasehold_core::project::{Exists, Undeletable};
+use leasehold_core::project::{Exists, Settings, Undeletable};
 
 use super::Harness;
 use super::fixture::{Expect, World, admin, plain};
@@ -18,7 +18,7 @@ fn create(concurrency: Option<u32>) -> CreateProject {
 }
 
 fn set(concurrency: Option<u32>) -> SetProject {
-    SetProject { actor: admin(), name: lab(), concurrency }
+    SetProject { actor: admin(), name: lab(), concurrency, seen: None }
 }
 
 fn delete() -> DeleteProject {
@@ -73,6 +73,24 @@ pub async fn a_limit_is_set_and_lifted(harness: &dyn Harness) {
     let told: Vec<_> =
         rows.iter().map(|row| (row.facts["before"].as_str(), row.facts["concurrency"].as_str())).collect();
     assert_eq!(told, [("none", "2"), ("2", "none")]);
+}
+
+/// An edit says what it saw: settings that somebody else made meanwhile stay; what is so already is a repeat.
+pub async fn settings_that_nobody_saw_are_not_overwritten(harness: &dyn Harness) {
+    let world = World::new(harness);
+    world.store.create_project(create(Some(3))).await.applied();
+    let seeing = |seen: Option<u32>, next: Option<u32>| {
+        let seen = Some(Settings { concurrency: seen });
+        SetProject { seen, ..set(next) }
+    };
+    for stale in [None, Some(4)] {
+        let refused = world.unchanged(world.store.set_project(seeing(stale, Some(5)))).await.refused();
+        assert_eq!(refused, Unmet::Moved("project"));
+    }
+    assert_eq!(world.store.set_project(seeing(Some(3), Some(5))).await.applied().project.concurrency, Some(5));
+    world.unchanged(world.store.set_project(seeing(Some(3), Some(5)))).await.replayed();
+    assert_eq!(world.store.set_project(seeing(Some(5), None)).await.applied().project.concurrency, None);
+    assert_eq!(world.store.set_project(seeing(None, Some(1))).await.applied().project.concurrency, Some(1));
 }
 
 /// A project with an open run is not deleted, nor the one that everybody uses; a deleted one is gone for whoever looks, and

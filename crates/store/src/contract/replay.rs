@@ -170,7 +170,7 @@ impl Caller<'_, '_> {
         let name = || "lab".parse().unwrap();
         let create = CreateProject { actor: admin(), name: name(), concurrency: Some(1) };
         self.done("create_project", || store.create_project(create.clone())).await;
-        let set = SetProject { actor: admin(), name: name(), concurrency: Some(2) };
+        let set = SetProject { actor: admin(), name: name(), concurrency: Some(2), seen: None };
         self.done("set_project", || store.set_project(set.clone())).await;
         let nightly = Value::map([("cron", Value::text("* * * * *"))]);
         let task = [("name", Value::text("report")), ("trigger", Value::List(vec![nightly]))];
@@ -190,7 +190,7 @@ impl Caller<'_, '_> {
         // What it admitted is told once; the repeat finds it done.
         answered(|| store.backfill_trigger(backfill.clone())).await.into_result().unwrap();
         let task = "report".parse().unwrap();
-        let delete = DeleteTask { actor: admin(), project: name(), name: task, cascade: true };
+        let delete = DeleteTask { actor: admin(), project: name(), name: task, cascade: true, seen: None };
         self.done("delete_task", || store.delete_task(delete.clone())).await;
         let delete = DeleteProject { actor: admin(), name: name() };
         self.done("delete_project", || store.delete_project(delete.clone())).await;

@@ -271,7 +271,7 @@ pub async fn what_was_missed_is_caught_up_as_far_as_its_policy_says(harness: &dy
         assert_eq!(lines.last().unwrap().line, Line::Gap(gap), "{catchup}");
         assert_eq!(lines.len(), usize::try_from(runs).unwrap() + 1, "{catchup}");
         world.pass(seconds(30));
-        let delete = DeleteTask { actor: admin(), project: project(), name: of, cascade: true };
+        let delete = DeleteTask { actor: admin(), project: project(), name: of, cascade: true, seen: None };
         world.store.delete_task(delete).await.applied();
     }
 }
@@ -334,7 +334,7 @@ pub async fn a_deleted_task_fires_no_more(harness: &dyn Harness) {
     let world = World::new(harness);
     world.schedule(minutely("skip")).await;
     world.pass(seconds(60));
-    let delete = || DeleteTask { actor: admin(), project: project(), name: task("report"), cascade: true };
+    let delete = || DeleteTask { actor: admin(), project: project(), name: task("report"), cascade: true, seen: None };
     world.store.delete_task(delete()).await.applied();
     let gap = Gap { first: minute(1), last: minute(1), instants: 1, why: GapReason::Deleted };
     assert_eq!(world.told().await, [Line::Gap(gap)]);
@@ -354,7 +354,7 @@ pub async fn an_instant_that_has_a_run_gets_no_second(harness: &dyn Harness) {
     let first = world.settle().await;
     world.clock().step_utc(-60_000);
     assert_eq!(world.settle().await, []);
-    let delete = DeleteTask { actor: admin(), project: project(), name: task("report"), cascade: true };
+    let delete = DeleteTask { actor: admin(), project: project(), name: task("report"), cascade: true, seen: None };
     world.store.delete_task(delete).await.applied();
     world.schedule(minutely("allow-all")).await;
     world.pass(seconds(60));

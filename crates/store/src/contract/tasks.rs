@@ -47,7 +47,7 @@ fn pruning(call: ApplyTasks, cascade: bool) -> ApplyTasks {
 }
 
 fn delete(of: &str, cascade: bool) -> DeleteTask {
-    DeleteTask { actor: admin(), project: lab(), name: name(of), cascade }
+    DeleteTask { actor: admin(), project: lab(), name: name(of), cascade, seen: None }
 }
 
 impl World<'_> {
@@ -241,6 +241,19 @@ pub async fn a_task_with_runs_goes_with_them_or_not_at_all(harness: &dyn Harness
     assert_eq!(rows.iter().map(|row| row.facts["cancelled"].as_str()).collect::<Vec<_>>(), ["3"]);
     world.end(&running, exited(0)).await.applied();
     assert!(world.state(running.run).await.is_terminal());
+}
+
+/// A deletion says what it saw: a task that somebody else edited meanwhile stays.
+pub async fn a_task_that_nobody_saw_is_not_deleted(harness: &dyn Harness) {
+    let world = World::new(harness);
+    world.store.apply_tasks(apply([("report", 1)])).await.applied();
+    let seen = world.store.task(&lab(), &name("report")).await.unwrap().unwrap().task.revision;
+    world.store.apply_tasks(apply([("report", 2)])).await.applied();
+    let deletion = DeleteTask { seen: Some(seen), ..delete("report", false) };
+    assert_eq!(world.unchanged(world.store.delete_task(deletion.clone())).await.refused(), Unmet::Moved("task"));
+    world.store.apply_tasks(apply([("report", 1)])).await.applied();
+    world.store.delete_task(deletion.clone()).await.applied();
+    world.unchanged(world.store.delete_task(deletion)).await.replayed();
 }
 
 /// A question stays open: the task stays with it until a person closes it.

@@ -40,9 +40,9 @@ use crate::call::{
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
-    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant, Lane,
-    LaneKey, LedgerEntry, LedgerKey, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned,
-    Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LedgerKey, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView,
+    Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 
 mod activation;
@@ -93,7 +93,7 @@ struct State {
     ledgers: BTreeMap<(ProjectName, TaskName), BTreeMap<LedgerKey, LedgerEntry>>,
     revisions: BTreeMap<[u8; 32], Revision>,
     runs: BTreeMap<RunId, Run>,
-    idempotency_keys: BTreeMap<(ProjectName, String), RunId>,
+    idempotency_keys: BTreeMap<(ProjectName, String), KeyedRun>,
     attempts: BTreeMap<AttemptId, Attempt>,
     attempts_of: BTreeMap<(RunId, AttemptNumber), AttemptId>,
     leases: BTreeMap<(AttemptId, LeaseGeneration), Lease>,
@@ -309,6 +309,10 @@ impl Store for ModelStore {
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {
         self.transaction(|tx| admit::admit(tx, &call))
+    }
+
+    async fn keyed_run(&self, project: &ProjectName, key: &str) -> Result<Option<KeyedRun>, StoreError> {
+        self.transaction(|tx| Ok(admit::of_key(tx, project, key)))
     }
 
     async fn recover_asks(&self, session: SessionFence, asks: Vec<Ask>) -> Stored<PullState, Refusal> {

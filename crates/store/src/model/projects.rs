@@ -32,6 +32,9 @@ pub(super) fn set(tx: &mut Transaction<'_>, call: &SetProject) -> Stored<Project
     let Some(next) = known.limited_to(call.concurrency) else {
         return written(tx, &call.name).map(Outcome::Replayed);
     };
+    if call.seen.is_some_and(|seen| seen != known.settings()) {
+        return Ok(Outcome::Refused(Unmet::Moved("project")));
+    }
     let limit = |limit: Option<u32>| limit.map_or_else(|| "none".to_owned(), |limit| limit.to_string());
     let facts = [("concurrency", limit(next.concurrency)), ("before", limit(known.concurrency))];
     tx.record(&call.actor, "set_project", format_args!("project/{}", call.name), facts);

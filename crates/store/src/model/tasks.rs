@@ -50,6 +50,7 @@ pub(super) fn apply(tx: &mut Transaction<'_>, call: &ApplyTasks) -> Stored<(), U
                 project: call.project.clone(),
                 name: line.name.clone(),
                 cascade: call.cascade,
+                seen: None,
             };
             delete_checked(tx, &delete)?;
         } else if let Some(revision) = call.tasks.get(&line.name) {
@@ -81,6 +82,9 @@ pub(super) fn delete(tx: &mut Transaction<'_>, call: &DeleteTask) -> Stored<(), 
     let Some(known) = tx.state.tasks.get(&(call.project.clone(), call.name.clone())) else {
         return Ok(Outcome::Refused(Unmet::NotFound("task")));
     };
+    if known.deleted_at.is_none() && call.seen.is_some_and(|seen| seen != known.revision) {
+        return Ok(Outcome::Refused(Unmet::Moved("task")));
+    }
     match task::deleted(known, open(tx, known), call.cascade, tx.now.utc) {
         Ok(None) => Ok(Outcome::Replayed(())),
         Ok(Some(_)) => delete_checked(tx, call).map(Outcome::Applied),

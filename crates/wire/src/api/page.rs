@@ -5,6 +5,7 @@ use serde::{Deserialize, Serialize};
 
 /// A page.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(rename = "PageOf{T}")]
 pub struct Page<T> {
     /// The items.
     pub items: Vec<T>,

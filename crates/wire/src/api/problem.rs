@@ -73,10 +73,14 @@ codes! {
     NotLost = "not_lost", 409, "There is no question to close";
     /// The named version is not the current one.
     VersionConflict = "version_conflict", 409, "It changed meanwhile";
+    /// It is not what the caller said that they saw (`If-Match`, `If-None-Match`).
+    PreconditionFailed = "precondition_failed", 412, "It changed since you looked at it";
     /// The request is over a limit.
     LimitExceeded = "limit_exceeded", 413, "The request is over a limit";
     /// The body is not JSON.
     UnsupportedMediaType = "unsupported_media_type", 415, "The body must be application/json";
+    /// An edit must say what it is an edit of.
+    PreconditionRequired = "precondition_required", 428, "Say what you saw";
     /// Too many requests.
     RateLimited = "rate_limited", 429, "Too many requests";
     /// A stored row contradicts its own rules.

@@ -34,12 +34,17 @@ pub(super) fn read<T>(
     known: &[&str],
     read: impl FnOnce(&Table<'_>, &Report) -> Option<T>,
 ) -> Result<T, Vec<ShapeError>> {
-    let value = Value::parse(body, limit).map_err(|error| vec![of_syntax(error)])?;
+    let value = value(body, limit)?;
     let report = Report::new();
     let root = report.root(&value);
     let request = root.table(known).and_then(|table| read(&table, &report));
     drop(root);
     report.finish(request)?.ok_or_else(Vec::new)
+}
+
+/// The value of a body of at most `limit` bytes.
+pub(super) fn value(body: &[u8], limit: usize) -> Result<Value, Vec<ShapeError>> {
+    Value::parse(body, limit).map_err(|error| vec![of_syntax(error)])
 }
 
 fn of_syntax(error: CanonicalError) -> ShapeError {

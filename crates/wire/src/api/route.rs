@@ -33,7 +33,7 @@ pub const PROJECT: &str = "/api/v1/projects/{project}";
 pub const TASKS: &str = "/api/v1/projects/{project}/tasks";
 /// `POST`: what applying tasks would do.
 pub const TASKS_PLAN: &str = "/api/v1/projects/{project}/task-plan";
-/// `GET`: one task; `DELETE`: it ends (`?cascade=true`: with its runs).
+/// `GET`: one task; `PUT`: what it is from now on; `DELETE`: it ends (`?cascade=true`: with its runs).
 pub const TASK: &str = "/api/v1/projects/{project}/tasks/{task}";
 /// `POST` submits a run of the task as it is.
 pub const TASK_RUNS: &str = "/api/v1/projects/{project}/tasks/{task}/runs";

@@ -88,6 +88,41 @@ fn add(field: &Field<'_>, revision: Revision, tasks: &mut BTreeMap<TaskName, Rev
     tasks.insert(name, revision);
 }
 
+/// One task, in the shape of its file; its name is the path's.
+#[derive(Debug, Clone, PartialEq, Eq, JsonSchema)]
+#[schemars(transparent)]
+pub struct PutTask(#[schemars(with = "schema::TaskShape")] pub Revision);
+
+asked!(PutTask, REVISION_BODY);
+
+impl PutTask {
+    /// Reads a body; answers every mistake.
+    pub fn parse(body: &[u8]) -> Result<Self, Vec<ShapeError>> {
+        Revision::from_value(&request::value(body, REVISION_BODY)?).map(Self)
+    }
+
+    /// The body.
+    pub fn to_body(&self) -> Vec<u8> {
+        self.0.to_value().to_bytes()
+    }
+
+    /// The revision of the task `name`; refuses one that says another name.
+    pub fn of(self, name: &TaskName) -> Result<Revision, Vec<ShapeError>> {
+        match self.0.name() {
+            Some(said) if said == name => Ok(self.0),
+            Some(said) => {
+                let allowed = format!("`{name}`, as in the path, or no name");
+                Err(vec![ShapeError::new("name", ShapeErrorKind::Conflict, format!("`{said}`"), allowed)])
+            }
+            None => {
+                let Value::Map(mut entries) = self.0.to_value() else { return Ok(self.0) };
+                entries.insert("name".to_owned(), Value::text(name.as_str()));
+                Revision::from_value(&Value::Map(entries))
+            }
+        }
+    }
+}
+
 /// One line of a plan.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct PlanLine {

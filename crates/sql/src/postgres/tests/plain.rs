@@ -27,7 +27,7 @@ async fn every_plain_step_of_a_run_is_one_round_trip() {
             call.revision = revision(&[("limits", Value::map([("concurrency", Value::Int(2))]))]);
             call.task = Some("nightly".parse().unwrap());
             let (actor, name) = (Actor::System, ProjectName::default());
-            let limit = SetProject { actor, name, concurrency: Some(9) };
+            let limit = SetProject { actor, name, concurrency: Some(9), seen: None };
             fixture.store.set_project(limit).await.unwrap().into_result().unwrap();
         }
         let run = fixture.store.admit_run(call).await.unwrap().into_result().unwrap().run.id;
