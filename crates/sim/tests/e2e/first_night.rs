@@ -50,7 +50,8 @@ fn typed(block: &[&str], steps: &mut Vec<Step>) -> Result<()> {
         let prompt = line.split_once("$ ").filter(|(machine, _)| machine.chars().all(|c| c.is_ascii_lowercase()));
         match (prompt, steps.last_mut()) {
             (Some((machine, command)), _) => {
-                steps.push(Step::Type { machine: machine.to_owned(), command: command.to_owned(), prints: Vec::new() })
+                let (machine, command) = (machine.to_owned(), command.to_owned());
+                steps.push(Step::Type { machine, command, prints: Vec::new() });
             }
             (None, Some(Step::Type { prints, .. })) => prints.push((*line).to_owned()),
             (None, _) => bail!("`{line}` is printed by no command"),
