@@ -128,7 +128,6 @@ async fn what_the_server_answers_is_what_the_description_says() {
     asked.ask(Method::PUT, route::TASKS, &lab(route::TASKS), TASK).await;
     asked.ask(Method::GET, route::TASKS, &lab(route::TASKS), "").await;
     asked.ask(Method::GET, route::TASK, &nightly(route::TASK), "").await;
-    asked.ask(Method::PUT, route::TASK, &nightly(route::TASK), r#"{"command":{"argv":["true"]}}"#).await;
     asked.ask(Method::GET, route::TASK_REVISIONS, &nightly(route::TASK_REVISIONS), "").await;
     let revision = nightly(route::TASK_REVISION).replace("{number}", "1");
     asked.ask(Method::GET, route::TASK_REVISION, &revision, "").await;
@@ -142,6 +141,7 @@ async fn what_the_server_answers_is_what_the_description_says() {
     let times = r#"{"from":"2026-01-01T00:00:00Z","to":"2026-01-01T00:05:00Z"}"#;
     asked.ask(Method::POST, route::TASK_BACKFILL, &nightly(route::TASK_BACKFILL), times).await;
     asked.ask(Method::GET, route::TASK_LEDGER, &nightly(route::TASK_LEDGER), "").await;
+    asked.ask(Method::PUT, route::TASK, &nightly(route::TASK), r#"{"command":{"argv":["true"]}}"#).await;
     let deleted = format!("{}?cascade=true", nightly(route::TASK));
     asked.ask(Method::DELETE, route::TASK, &deleted, "").await;
     asked.ask(Method::DELETE, route::PROJECT, &lab(route::PROJECT), "").await;
