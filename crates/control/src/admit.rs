@@ -75,6 +75,9 @@ impl ControlPlane {
                 allowed: "it in a task that is applied (`leasehold task apply`): a run is started once, now".to_owned(),
             }));
         }
+        if of.is_none() {
+            check_alone(&revision).map_err(ServiceError::Refused)?;
+        }
         if !self.room().takes_work() {
             return Err(ServiceError::Refused(Denied::DiskFull));
         }
@@ -142,6 +145,17 @@ pub(crate) fn check_key(key: &str) -> Result<(), Denied> {
     })
 }
 
+/// What only a task can ask for: nothing makes a run of a specification that was submitted by itself wait for others.
+fn check_alone(revision: &Revision) -> Result<(), Denied> {
+    let Some(task) = revision.after().first() else { return Ok(()) };
+    Err(Denied::Invalid {
+        field: "after".to_owned(),
+        got: format!("`{task}`, in a run that is submitted by itself"),
+        allowed: "it in a task: apply it as one (`leasehold task apply`), or leave `after` out to run it now"
+            .to_owned(),
+    })
+}
+
 /// What this installation can carry out of a revision, of a run's and of a task's.
 pub(crate) fn built(revision: &Revision) -> Result<(), Denied> {
     // A run that waits for what this installation cannot hand out would fail on its worker, not here.
@@ -168,7 +182,6 @@ pub(crate) fn built(revision: &Revision) -> Result<(), Denied> {
             "none: collecting files is not built yet",
         ),
         ("notify", revision.notify().is_some(), "a notification", "none: notifications are not built yet"),
-        ("after", !revision.after().is_empty(), "a task to wait for", "none: chains are not built yet"),
         (
             "trigger",
             revision.triggers().iter().any(|trigger| trigger.source == Source::Webhook),

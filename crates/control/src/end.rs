@@ -42,6 +42,8 @@ impl ControlPlane {
         self.slot_is_free(worker);
         // It may wait for a retry now, which comes due.
         self.hints().recovery();
+        // It may have succeeded, and be followed.
+        self.hints().chains();
         Ok(ended)
     }
 }

@@ -4,6 +4,7 @@
 //! asks again with the same call. (Control design, *Store* and *Operating it*.)
 
 use leasehold_core::cancel::CancelRefused;
+use leasehold_core::chain;
 use leasehold_core::id::{RunId, TaskName};
 use leasehold_core::project;
 use leasehold_core::refusal::Refusal;
@@ -119,6 +120,9 @@ pub enum Denied {
         /// Why.
         why: task::Undeletable,
     },
+    /// Tasks that cannot follow each other so.
+    #[error(transparent)]
+    Chain(#[from] chain::Broken),
     /// Tasks that changed since the plan was made.
     #[error(transparent)]
     PlanMoved(#[from] task::PlanMoved),
@@ -161,6 +165,7 @@ impl Denied {
             Unmet::ProjectExists(exists) => Self::ProjectExists(*exists),
             Unmet::Project(undeletable) => Self::Project(*undeletable),
             Unmet::Task(name, why) => Self::Task { name: name.clone(), why: *why },
+            Unmet::Chain(broken) => Self::Chain(broken.clone()),
             Unmet::PlanMoved(moved) => Self::PlanMoved(*moved),
             Unmet::Backfill(why) => Self::Invalid {
                 field: "from, to".to_owned(),

@@ -35,6 +35,7 @@ pub(crate) struct Hints {
     dispatch: Notify,
     recovery: Notify,
     schedule: Notify,
+    chains: Notify,
     /// Where other replicas are told, if the store has any.
     replicas: Option<Arc<dyn HintExchange>>,
 }
@@ -71,6 +72,7 @@ impl Hints {
         self.dispatch.notify_one();
         self.recovery.notify_one();
         self.schedule.notify_one();
+        self.chains.notify_one();
     }
 
     /// Tells the other replicas, and nobody here.
@@ -141,6 +143,16 @@ impl Hints {
     /// Waits for [`Hints::schedule`]; one given while nobody waited counts.
     pub(crate) async fn schedule_hinted(&self) {
         self.schedule.notified().await;
+    }
+
+    /// A run may have succeeded that others follow. Other replicas find it by themselves, should this one not.
+    pub(crate) fn chains(&self) {
+        self.chains.notify_one();
+    }
+
+    /// Waits for [`Hints::chains`]; one given while nobody waited counts.
+    pub(crate) async fn chains_hinted(&self) {
+        self.chains.notified().await;
     }
 
     #[cfg(test)]

@@ -11,6 +11,7 @@ pub mod admit;
 mod announce;
 pub mod audit;
 pub mod cancel;
+mod chains;
 mod dispatch;
 pub mod end;
 pub mod enroll;

@@ -137,6 +137,7 @@ impl ControlPlane {
             self.dispatch_loop(),
             self.recovery_loop(),
             self.schedule_loop(),
+            self.chain_loop(),
             self.announce_loop(),
             listen
         );

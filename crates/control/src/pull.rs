@@ -11,10 +11,10 @@ use leasehold_core::claim::Ask;
 use leasehold_core::directive::Directive;
 use leasehold_core::id::OfferId;
 use leasehold_core::limits;
-use leasehold_core::offer::Offer;
+use leasehold_core::offer::{Offer, RUN_FACTS};
 use leasehold_core::placement::MismatchClass;
 use leasehold_core::refusal::{Refusal, RefusalCode};
-use leasehold_core::session::SessionFence;
+use leasehold_core::session::{Session, SessionFence};
 use leasehold_core::time::Millis;
 use leasehold_store::view::{AskState, Grant, PullState};
 
@@ -180,8 +180,8 @@ fn answer(state: PullState, delivery: Delivery, asks: &[Ask]) -> WorkerResult<Pu
         .zip(state.asks)
         .map(|(ask, found)| {
             let answer = match (granted.remove(&ask.offer), found) {
-                (Some(grant), _) => AskAnswer::Granted(Box::new(offer(grant))),
-                (None, AskState::Granted(grant)) => AskAnswer::Granted(Box::new(offer(*grant))),
+                (Some(grant), _) => AskAnswer::Granted(Box::new(offer(&state.session, grant))),
+                (None, AskState::Granted(grant)) => AskAnswer::Granted(Box::new(offer(&state.session, *grant))),
                 (None, AskState::Gone) => AskAnswer::Gone,
                 (None, AskState::Open) if delivery.gone.contains(&ask.offer) => AskAnswer::Gone,
                 (None, AskState::Open) => AskAnswer::None(none.clone()),
@@ -203,9 +203,10 @@ fn no_room(state: &PullState) -> Option<MismatchClass> {
     }
 }
 
-/// A claimed run as it is handed out.
-fn offer(grant: Grant) -> Offer {
+/// A claimed run as it is handed out to the worker of this session.
+fn offer(session: &Session, grant: Grant) -> Offer {
     let Grant { lease, run, attempt, revision, now } = grant;
+    let understands = session.capabilities.features.contains(RUN_FACTS);
     Offer {
         offer: lease.offer,
         run: run.id,
@@ -223,6 +224,7 @@ fn offer(grant: Grant) -> Offer {
         score: lease.score,
         devices: lease.devices,
         created_at: run.created_at,
+        after: run.after.filter(|_| understands),
     }
 }
 

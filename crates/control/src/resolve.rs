@@ -54,6 +54,8 @@ impl ControlPlane {
         self.hints().recovery();
         // A lost run may have kept a place until now.
         self.hints().dispatch();
+        // It may have succeeded, and be followed.
+        self.hints().chains();
         Ok(Resolved { resolve, run: view })
     }
 }

@@ -172,7 +172,10 @@ impl ControlPlane {
     pub async fn resume_schedule(&self, caller: &Caller, ask: PauseAsk) -> OperatorResult<bool> {
         let call = pause_call(caller, ask);
         let outcome = self.store().resume_triggers(call.clone()).await?;
-        self.paused(caller, &call, outcome, "schedule resumed")
+        let changed = self.paused(caller, &call, outcome, "schedule resumed");
+        // What came meanwhile may be enough for a task that runs after others.
+        self.hints().chains();
+        changed
     }
 
     fn paused(

@@ -80,6 +80,8 @@ impl ControlPlane {
         tracing::info!(%project, tasks = count, prune, actor = %caller.actor, origin = %caller.origin, changed, "tasks applied");
         self.hints().dispatch();
         self.hints().schedule();
+        // What waits may be enough for a task that follows fewer others now.
+        self.hints().chains();
         Ok(changed)
     }
 
@@ -230,13 +232,31 @@ fn check(project: &ProjectName, tasks: &BTreeMap<TaskName, Revision>, now: UtcMi
         });
     }
     tasks.iter().try_for_each(|(name, revision)| {
-        built(revision).and_then(|()| schedule::check(project, name, revision, now)).map_err(|denied| match denied {
-            Denied::Invalid { field, got, allowed } => {
-                Denied::Invalid { field: format!("tasks.{name}.{field}"), got, allowed }
-            }
-            other => other,
-        })
+        let followed = || needs_nobody(revision);
+        built(revision).and_then(|()| schedule::check(project, name, revision, now)).and_then(|()| followed()).map_err(
+            |denied| match denied {
+                Denied::Invalid { field, got, allowed } => {
+                    Denied::Invalid { field: format!("tasks.{name}.{field}"), got, allowed }
+                }
+                other => other,
+            },
+        )
     })
+}
+
+/// Whoever runs after others is asked for no parameter.
+fn needs_nobody(revision: &Revision) -> Result<(), Denied> {
+    if revision.after().is_empty() {
+        return Ok(());
+    }
+    match revision.with_parameters(&BTreeMap::new()) {
+        Ok(_) => Ok(()),
+        Err(errors) => Err(Denied::Invalid {
+            field: errors.first().map_or_else(|| "params".to_owned(), |error| error.path.clone()),
+            got: "no default".to_owned(),
+            allowed: "a default: nobody is asked when this task runs after others".to_owned(),
+        }),
+    }
 }
 
 #[cfg(test)]
@@ -337,6 +357,19 @@ mod tests {
                 assert!(refused.to_string().contains(told), "{refused}");
             }
         }
+        assert_eq!(world.store.dump(), before);
+    }
+
+    #[tokio::test]
+    async fn who_runs_after_others_is_asked_for_nothing_and_follows_what_is_there() {
+        let world = World::new().await;
+        let before = world.store.dump();
+        let after = ("after", Value::texts(["load"]));
+        let [day] = day(&[("description", "which day")]);
+        let refused = world.plane.apply_tasks(&caller(), report([after.clone(), day])).await.unwrap_err();
+        assert!(refused.to_string().starts_with("tasks.report.params.DAY: got no default"), "{refused}");
+        let refused = world.plane.apply_tasks(&caller(), report([after])).await.unwrap_err();
+        assert!(refused.to_string().contains("task report runs after load"), "{refused}");
         assert_eq!(world.store.dump(), before);
     }
 

@@ -5,6 +5,7 @@
 
 use crate::actor::Actor;
 use crate::attempt::Attempt;
+use crate::chain::After;
 use crate::change::Change;
 use crate::counter::{AttemptNumber, RunVersion};
 use crate::crypto::Digest;
@@ -50,6 +51,7 @@ pub fn admit(submission: Submission<'_>, id: RunId, attempt: AttemptId, actor: &
         created_at: now.utc,
         started_at: None,
         closing: None,
+        after: None,
     };
     let mut event = NewEvent::new(EventKind::RunAdmitted, id, Some(attempt), actor.clone());
     event = event.with("revision", run.revision);
@@ -62,6 +64,16 @@ pub fn admit(submission: Submission<'_>, id: RunId, attempt: AttemptId, actor: &
         events: vec![event],
         ..Change::default()
     }
+}
+
+/// The run `id` of a task that runs after others, with the successes that it follows.
+pub fn follow(submission: Submission<'_>, after: &After, id: RunId, attempt: AttemptId, now: Now) -> Change {
+    let mut change = admit(submission, id, attempt, &Actor::System, now);
+    if let Some(run) = &mut change.run {
+        run.after = Some(after.clone());
+    }
+    change.events = change.events.into_iter().map(|event| event.with("after", after)).collect();
+    change
 }
 
 /// Whether `run` is what this submission made before. `kept` and `asked` are the digests of what was asked with its key then

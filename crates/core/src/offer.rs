@@ -4,12 +4,17 @@
 //! (Protocol, *Asks and offers*.)
 
 use crate::capability::Capabilities;
+use crate::chain::After;
 use crate::counter::{AttemptNumber, FenceNumber, LeaseGeneration, LeaseVersion};
 use crate::crypto::Digest;
 use crate::device::Devices;
 use crate::id::{AttemptId, OfferId, ProjectName, RunId, TaskName};
 use crate::revision::Revision;
 use crate::time::{Millis, UtcMillis};
+
+/// The feature of a worker that understands what a run was made for: workers of 0.1.0 refuse an offer with a field that they
+/// do not know, and run it without.
+pub const RUN_FACTS: &str = "run-facts";
 
 /// An offer as it crosses the network.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,6 +51,8 @@ pub struct Offer {
     pub devices: Devices,
     /// When the run was submitted.
     pub created_at: UtcMillis,
+    /// The successes that the run follows; only for a worker that says [`RUN_FACTS`].
+    pub after: Option<After>,
 }
 
 impl Offer {
@@ -83,6 +90,7 @@ mod tests {
             score: 0,
             devices,
             created_at: UtcMillis::new(0),
+            after: None,
         }
     }
 

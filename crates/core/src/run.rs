@@ -3,6 +3,7 @@
 //! The states and their one table of transitions, the record, and how a run closes. (Protocol, *What the states mean*.)
 
 use crate::attempt::Outcome;
+use crate::chain::After;
 use crate::counter::{AttemptNumber, FenceNumber, RunVersion};
 use crate::crypto::Digest;
 use crate::id::{ProjectName, RunId, TaskName};
@@ -139,6 +140,8 @@ pub struct Run {
     pub started_at: Option<UtcMillis>,
     /// How it ended.
     pub closing: Option<Closing>,
+    /// The successes that it follows; none: somebody or something else asked for it.
+    pub after: Option<After>,
 }
 
 impl Run {

@@ -76,6 +76,10 @@ pub(crate) fn write(out: &mut dyn Write, run: &RunDetail, times: TimeArgs) -> io
     if let (Some(trigger), Some(at)) = (&item.trigger, item.scheduled_at) {
         line("Scheduled", &format!("{} by {trigger}", times.show(at.0)))?;
     }
+
+    for (task, run) in &item.after {
+        line("After", &format!("run {run} of task {task}"))?;
+    }
     let unobserved = if item.end_not_observed { " (its own end was not observed)" } else { "" };
     line("State", &format!("{}{unobserved}", item.state))?;
     if let Some(outcome) = &item.outcome {

@@ -37,7 +37,7 @@ use crate::observe::Access;
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
-    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
     KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned,
     Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
@@ -474,6 +474,10 @@ impl Store for Faulty {
 
     async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError> {
         self.call("fire_triggers", self.inner.fire_triggers(limit)).await
+    }
+
+    async fn settle_chains(&self, limit: usize) -> Result<Chained, StoreError> {
+        self.call("settle_chains", self.inner.settle_chains(limit)).await
     }
 }
 

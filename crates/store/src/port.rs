@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use leasehold_core::actor::Actor;
 use leasehold_core::attempt::Starting;
 use leasehold_core::cancel::{Cancel, CancelRefused};
+use leasehold_core::chain;
 use leasehold_core::claim::NotClaimed;
 use leasehold_core::counter::RevisionNumber;
 use leasehold_core::crypto::Digest;
@@ -37,7 +38,7 @@ use crate::call::{
 use crate::hint::HintExchange;
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
-    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
     KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned,
     Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
@@ -74,6 +75,9 @@ pub enum Unmet {
     /// A task that cannot be deleted.
     #[error("task {0}: {1}")]
     Task(TaskName, task::Undeletable),
+    /// Tasks that cannot follow each other so.
+    #[error(transparent)]
+    Chain(#[from] chain::Broken),
     /// Tasks that changed since the plan was made.
     #[error(transparent)]
     PlanMoved(#[from] task::PlanMoved),
@@ -329,4 +333,9 @@ pub trait Store: Send + Sync + 'static {
     /// and moves on, all in this transaction. See [`leasehold_core::schedule::settle`]. At most one run is ever admitted for
     /// a trigger's nominal time.
     async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError>;
+
+    /// Settles successes that their followers have not looked at, at most `limit` of them and of their runs: a run is admitted
+    /// and what it follows is used up in one transaction, or it stays. A success is kept for its followers in the transaction
+    /// that makes it true, whichever that is. See [`leasehold_core::chain::settle`].
+    async fn settle_chains(&self, limit: usize) -> Result<Chained, StoreError>;
 }

@@ -341,6 +341,17 @@ pub struct LedgerKey {
     pub is_gap: bool,
 }
 
+/// What settling chains did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Chained {
+    /// The runs that were admitted.
+    pub runs: Vec<RunId>,
+    /// Whether something was left for the next page: settle again at once.
+    pub more: bool,
+    /// Whether another call had some of it in its hands: look again soon.
+    pub skipped: bool,
+}
+
 /// An audit row: who changed what.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct AuditEntry {

@@ -117,11 +117,13 @@ fn run() -> Run {
         created_at: AT,
         started_at: Some(AT),
         closing: Some(Closing { outcome: Outcome::Exited(ExitStatus::Code(7)), unobserved: false, at: AT }),
+        after: None,
     }
 }
 
 fn detail() -> RunDetail {
-    RunDetail::new(&run(), "sh -c".to_owned(), &[attempt()], &revision(), &BTreeMap::from([(id(2), 4096)]))
+    let run = Run { after: Some("load=0198a3c1-0000-7000-8000-000000000009".parse().unwrap()), ..run() };
+    RunDetail::new(&run, "sh -c".to_owned(), &[attempt()], &revision(), &BTreeMap::from([(id(2), 4096)]))
 }
 
 fn worker() -> Worker {

@@ -95,6 +95,7 @@ fn under_plain_lease(call: &EndCall, max_attempts: u32) -> Option<(Ended, Change
         created_at: now.utc,
         started_at: Some(now.utc),
         closing: None,
+        after: None,
     };
     let policy = Policy {
         lease: Millis::ZERO,

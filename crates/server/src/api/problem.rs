@@ -8,6 +8,7 @@ use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use leasehold_control::error::{Denied, ServiceError};
 use leasehold_core::cancel::CancelRefused;
+use leasehold_core::chain::Broken;
 use leasehold_core::project::Undeletable;
 use leasehold_core::resolve::ResolveRefused;
 use leasehold_core::role::Role;
@@ -116,6 +117,9 @@ impl From<Denied> for ApiError {
                 .fix(&format!("`leasehold runs list --task {name}` shows them")),
             Denied::Moved { .. } => Self::new(ProblemCode::PreconditionFailed, detail)
                 .fix("read it again: its ETag is what to send with the next edit"),
+            Denied::Chain(Broken::Followed { task, .. }) => Self::new(ProblemCode::TaskInUse, detail)
+                .fix(&format!("take `{task}` out of their `after` and apply them, or delete them first")),
+            Denied::Chain(Broken::Missing { .. } | Broken::Cycle(_)) => Self::new(ProblemCode::InvalidRequest, detail),
             Denied::PlanMoved(_) | Denied::TaskMoved(_) => Self::new(ProblemCode::TaskMoved, detail),
             Denied::Cancel(CancelRefused::Lost) => Self::new(ProblemCode::RunLost, detail).fix(
                 "`leasehold runs explain RUN` says what is known; `leasehold runs resolve RUN` takes wait, retry, \

@@ -5,6 +5,7 @@
 mod at_the_machine;
 mod bad_input;
 mod cases;
+mod chains;
 mod control_groups;
 mod control_plane_drain;
 mod control_plane_faults;

@@ -39,6 +39,8 @@ const TABLES: &[Listed] = &[
     table("task_trigger"),
     table("schedule_ledger"),
     on_the_lease_clock("run", "due_lease IS NOT NULL"),
+    table("task_edge"),
+    table("arrival"),
     on_the_lease_clock("attempt", "state IN ('claimed', 'starting', 'running')"),
     on_the_lease_clock("lease", "state = 'active'"),
     table("event"),

@@ -103,9 +103,9 @@ async fn insert_run(tx: &Tx, run: &Run, revision: &Revision) -> Result<(), Fault
         "run",
         "INSERT INTO run (id, project, task, revision, placement, lane_task, name, priority, state, version, latest, \
          failures, machinery_failures, created_at, mutex, concurrency, lease_millis, max_attempts, start_millis, \
-         timeout_millis, trigger_name, scheduled_at) \
+         timeout_millis, trigger_name, scheduled_at, after_runs) \
          VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11, $12, $13, $14, $15, $16, $17, $18, $19, $20, $21, \
-         $22)",
+         $22, $23)",
         values![
             run.id,
             run.project,
@@ -129,6 +129,7 @@ async fn insert_run(tx: &Tx, run: &Run, revision: &Revision) -> Result<(), Fault
             policy.timeout,
             run.scheduled.as_ref().map(|scheduled| scheduled.trigger.clone()),
             run.scheduled.as_ref().map(|scheduled| scheduled.at),
+            run.after,
         ],
     )
     .await

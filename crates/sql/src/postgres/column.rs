@@ -9,6 +9,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use bytes::BytesMut;
 use leasehold_core::attempt::{AttemptState, EvidenceKind, LimitMeans, Outcome, Resolution};
 use leasehold_core::capability::Capabilities;
+use leasehold_core::chain::After;
 use leasehold_core::counter::{
     AttemptNumber, AttemptVersion, CallbackSequence, EventSequence, FenceNumber, LeaseGeneration, LeaseVersion,
     RevisionNumber, RunVersion, SessionGeneration, SessionVersion,
@@ -35,7 +36,7 @@ use leasehold_core::worker::WorkerState;
 use tokio_postgres::types::{FromSql, IsNull, ToSql, Type, to_sql_checked};
 
 use crate::stored::parsed::Parsed;
-use crate::stored::{devices, evidence, facts, outcome};
+use crate::stored::{after, devices, evidence, facts, outcome};
 
 /// A type that stands in one column.
 pub(super) trait Column: Sized {
@@ -339,6 +340,7 @@ stored! {
     Vec<u32>, evidence::decode, evidence::encode;
     Devices, devices::decode, devices::encode;
     Outcome, outcome::decode, outcome::encode;
+    After, after::decode, after::encode;
 }
 
 macro_rules! canonical {

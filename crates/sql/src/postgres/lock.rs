@@ -127,3 +127,15 @@ pub(super) async fn free_runs(db: &Connection, runs: &[RunId]) -> Result<Vec<Run
     let free: Vec<RunId> = db.all(sql, [list(runs)], rows::column).await?;
     Ok(runs.iter().copied().filter(|run| free.contains(run)).collect())
 }
+
+/// Tasks that nobody else has, and whether somebody has others.
+pub(super) type Followers = (Vec<(ProjectName, TaskName)>, bool);
+
+/// Takes those followers of the first `limit` new successes that nobody else has, with their tasks.
+pub(super) async fn followers(db: &Connection, limit: usize) -> Result<Followers, Fault> {
+    let read = |row: &mut rows::Columns<'_>| Ok(((row.next()?, row.next()?), row.next()?));
+    let all: Vec<((ProjectName, TaskName), bool)> =
+        db.all("SELECT of_project, of_task, taken FROM lock_followers($1)", [limit.bind()], read).await?;
+    let skipped = all.iter().any(|(_, taken)| !taken);
+    Ok((all.into_iter().filter(|(_, taken)| *taken).map(|(follower, _)| follower).collect(), skipped))
+}

@@ -45,6 +45,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
         sql: include_str!("../../migrations/postgres/0010_schedules.sql"),
     },
     Migration { version: 11, name: "0011_asked", sql: include_str!("../../migrations/postgres/0011_asked.sql") },
+    Migration { version: 12, name: "0012_chains", sql: include_str!("../../migrations/postgres/0012_chains.sql") },
 ];
 
 impl Migration {

@@ -36,7 +36,7 @@ use leasehold_store::observe::{Access, Observer};
 use leasehold_store::outcome::{Outcome, StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
-    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
     KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned,
     Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
@@ -48,6 +48,7 @@ mod audit;
 mod beats;
 mod cancel;
 mod carry;
+mod chains;
 mod claim;
 mod clock;
 mod column;
@@ -424,5 +425,9 @@ impl Store for PostgresStore {
 
     async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError> {
         self.write("fire_triggers", |db| triggers::fire(db, limit)).await
+    }
+
+    async fn settle_chains(&self, limit: usize) -> Result<Chained, StoreError> {
+        self.write("settle_chains", |db| chains::settle(db, limit)).await
     }
 }

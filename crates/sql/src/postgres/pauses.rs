@@ -11,7 +11,7 @@ use leasehold_store::view::{Backfilled, Fired};
 use super::column::values;
 use super::lock::Locks;
 use super::transaction::{Decided, Fault, Tx, Unlocked};
-use super::{audit, ledger, tasks, triggers};
+use super::{audit, chains, ledger, tasks, triggers};
 
 /// A trigger or a task starts nothing by itself from now on.
 pub(super) async fn pause(db: Unlocked, call: &PauseTriggers) -> Decided<(), Unmet> {
@@ -52,6 +52,7 @@ async fn set(tx: &Tx, call: &PauseTriggers, pause: Option<&Pause>) -> Decided<()
         let (by, why) = (pause.map(|pause| pause.by.clone()), pause.and_then(|pause| pause.why.clone()));
         let sql = "UPDATE task SET pause_by = $3, pause_why = $4, pause_at = $5 WHERE project = $1 AND name = $2";
         tx.execute_one("task", sql, values![task.project, task.name, by, why, pause.map(|pause| pause.at)]).await?;
+        chains::look_again(tx, &call.project, &call.task).await?;
         format!("task/{}/{}", call.project, call.task)
     };
     let action = if pause.is_some() { "pause_schedule" } else { "resume_schedule" };

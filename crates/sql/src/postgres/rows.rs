@@ -60,7 +60,7 @@ macro_rules! run_columns {
     () => {
         "r.id, r.project, r.task, r.trigger_name, r.scheduled_at, r.revision, r.placement, r.priority, r.state, r.version, r.latest, r.fence, r.intent_reason, r.intent_by, \
          r.intent_why, r.intent_at, r.failures, r.machinery_failures, r.due_lease, r.created_at, r.started_at, r.closing_outcome, \
-         r.closing_unobserved, r.closed_at"
+         r.closing_unobserved, r.closed_at, r.after_runs"
     };
 }
 pub(super) use run_columns;
@@ -98,6 +98,7 @@ pub(super) fn run(columns: &mut Columns<'_>) -> Result<Run, Fault> {
             (Some(outcome), Some(unobserved), Some(at)) => Some(Closing { outcome, unobserved, at }),
             _ => None,
         },
+        after: columns.next()?,
     })
 }
 

@@ -1,10 +1,11 @@
 //! What a person says of tasks, and how they are shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::try_join_all;
 use leasehold_core::actor::Actor;
 use leasehold_core::cancel;
+use leasehold_core::chain::Broken;
 use leasehold_core::counter::RevisionNumber;
 use leasehold_core::crypto::Digest;
 use leasehold_core::id::{ProjectName, TaskName};
@@ -22,7 +23,7 @@ use super::lock::Locks;
 use super::rows::{self, Columns, run_columns, task_columns};
 use super::transaction::{Decided, Fault, Tx, Unlocked};
 use super::triggers::Edit;
-use super::{audit, load, projects, triggers};
+use super::{audit, chains, load, projects, triggers};
 
 /// Tasks that one statement writes.
 const BATCH: usize = 256;
@@ -50,6 +51,10 @@ pub(super) async fn apply(db: Unlocked, call: &ApplyTasks) -> Decided<(), Unmet>
     if call.plan.is_some_and(|shown| shown != plan.digest()) {
         return Ok(Outcome::Refused(PlanMoved.into()));
     }
+    let edges = chains::edges(tx, &call.project, &known).await?;
+    if let Err(broken) = edges.clone().planned(&plan, &call.tasks) {
+        return Ok(Outcome::Refused(broken.into()));
+    }
     let mut leaving = Vec::new();
     for task in plan.0.iter().filter(|line| line.step == Step::Remove).filter_map(|line| known.get(&line.name)) {
         let runs = open_runs(tx, task).await?;
@@ -69,9 +74,18 @@ pub(super) async fn apply(db: Unlocked, call: &ApplyTasks) -> Decided<(), Unmet>
         }
     }
     write(tx, &call.actor, changed).await?;
-    for (task, runs) in leaving {
-        remove(tx, &call.actor, &task, runs).await?;
+    let none = BTreeSet::new();
+    let mut follow = Vec::new();
+    for line in plan.0.iter().filter(|line| line.step != Step::Keep) {
+        let after = call.tasks.get(&line.name).map_or(&none, Revision::after);
+        if edges.follows(&line.name) || !after.is_empty() {
+            follow.push((&line.name, after));
+        }
     }
+    for (task, runs) in &leaving {
+        remove(tx, &call.actor, task, runs).await?;
+    }
+    chains::follow(tx, &call.project, &follow).await?;
     Ok(Outcome::Applied(()))
 }
 
@@ -88,7 +102,12 @@ pub(super) async fn delete(db: Unlocked, call: &DeleteTask) -> Decided<(), Unmet
     let runs = open_runs(tx, &known).await?;
     match task::deleted(&known, open(&runs), call.cascade, tx.now.utc) {
         Ok(Some(task)) => {
-            remove(tx, &call.actor, &task, runs).await?;
+            let followers = chains::followers(tx, &task).await?;
+            if !followers.is_empty() {
+                return Ok(Outcome::Refused(Broken::Followed { task: task.name, followers }.into()));
+            }
+            remove(tx, &call.actor, &task, &runs).await?;
+            chains::follow(tx, &task.project, &[(&task.name, &BTreeSet::new())]).await?;
             Ok(Outcome::Applied(()))
         }
         Ok(None) => Ok(Outcome::Replayed(())),
@@ -207,14 +226,14 @@ async fn write(tx: &Tx, actor: &Actor, mut changed: Vec<Changed<'_>>) -> Result<
 }
 
 /// Deletes a task of which [`task::deleted`] said so, and cancels its runs.
-async fn remove(tx: &Tx, actor: &Actor, task: &Task, runs: Vec<Run>) -> Result<(), Fault> {
+async fn remove(tx: &Tx, actor: &Actor, task: &Task, runs: &[Run]) -> Result<(), Fault> {
     triggers::end(tx, task).await?;
     let cancelled = runs.len();
     for run in runs {
-        let attempt = load::latest_attempt(tx, &run).await?;
-        let (_, change) = cancel::cancel(&run, &attempt, actor, Some(task::CASCADE), tx.now)
+        let attempt = load::latest_attempt(tx, run).await?;
+        let (_, change) = cancel::cancel(run, &attempt, actor, Some(task::CASCADE), tx.now)
             .map_err(|refused| Fault::Damaged(format!("run {}: {refused}", run.id)))?;
-        write_change(tx, &Loaded::of(&run, &[&attempt]), &change).await?;
+        write_change(tx, &Loaded::of(run, &[&attempt]), &change).await?;
     }
     let sql = "UPDATE task SET deleted_at = $3 WHERE project = $1 AND name = $2";
     tx.execute_one("task", sql, values![task.project, task.name, task.deleted_at]).await?;

@@ -410,6 +410,15 @@ impl Unlocked {
         Ok((self.at(asked, millis)?, free))
     }
 
+    /// The same for the followers of the first `limit` new successes. Answers them, and whether another has some.
+    pub(super) async fn lock_followers(self, limit: usize) -> Result<(Tx, lock::Followers), Fault> {
+        let begun = self.begin("BEGIN ISOLATION LEVEL READ COMMITTED");
+        let ((), taken) = futures_util::future::try_join(begun, lock::followers(&self.connection, limit)).await?;
+        let asked = self.clocks.boot();
+        let millis = self.millis().await?;
+        Ok((self.at(asked, millis)?, taken))
+    }
+
     /// The same for whoever moves the ends after a step of the clock, which nobody does beside it: the clock as it is, with
     /// what this replica knows of it.
     pub(super) async fn lock_clock(self, watch: &Watch) -> Result<(Tx, Reading), Fault> {

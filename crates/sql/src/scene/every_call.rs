@@ -11,7 +11,7 @@ use leasehold_core::id::{ProjectName, TaskName, WorkerId};
 use leasehold_core::resolve::Verb;
 use leasehold_core::role::Role;
 use leasehold_core::run::RunState;
-use leasehold_core::session::Said;
+use leasehold_core::session::{Said, SessionFence};
 use leasehold_core::time::{Clock as _, Millis};
 use leasehold_core::trigger::TriggerKey;
 use leasehold_store::call::{
@@ -47,6 +47,7 @@ pub(crate) async fn every_call<S: Store>(scene: &Scene<S>) {
     let grant = scene.claim(&session, released).await;
     let release = Release { step: step(&session, &grant), reason: ReleaseReason::DiskLow };
     store.release(release).await.unwrap().into_result().unwrap();
+    chains(scene, &session).await;
 
     let grant = scene.claim(&session, failing).await;
     let fence = step(&session, &grant);
@@ -244,6 +245,33 @@ async fn fires<S: Store>(scene: &Scene<S>, project: ProjectName, task: TaskName)
     let trigger = TriggerKey { project, task, name: "cron".parse().unwrap() };
     let call = BackfillTrigger { actor: Actor::System, trigger, first: now.minus(Millis::from_secs(10)), last: now };
     assert_eq!(store.backfill_trigger(call).await.unwrap().into_result().unwrap().runs.len(), 10);
+}
+
+/// A run that succeeds, and the one that follows it.
+async fn chains<S: Store>(scene: &Scene<S>, session: &SessionFence) {
+    let store = &scene.store;
+    let name = |name: &str| name.parse::<TaskName>().unwrap();
+    let project = || "chains".parse::<ProjectName>().unwrap();
+    let of = |of: &str, after: &[&str]| {
+        (name(of), revision(&[("name", Value::text(of)), ("after", Value::texts(after.iter().copied()))]))
+    };
+    let tasks = [of("first", &[]), of("second", &["first"]), of("third", &["first", "second"])].into();
+    let apply =
+        ApplyTasks { actor: Actor::System, project: project(), tasks, prune: false, cascade: false, plan: None };
+    store.apply_tasks(apply).await.unwrap().into_result().unwrap();
+    let submission = scene.submission(revision(&[]));
+    let submission = AdmitRun { project: project(), task: Some(name("first")), ..submission };
+    let first = store.admit_run(submission).await.unwrap().into_result().unwrap().run.id;
+    let grant = scene.claim(session, first).await;
+    let fence = step(session, &grant);
+    store.acknowledge_starting(fence.clone()).await.unwrap().into_result().unwrap();
+    let call = AcknowledgeRunning { step: fence.clone(), call: running(&grant) };
+    store.acknowledge_running(call).await.unwrap().into_result().unwrap();
+    store.end(exited(&fence, &grant, 0, b"")).await.unwrap().into_result().unwrap();
+    let runs = store.settle_chains(64).await.unwrap().runs;
+    assert_eq!(runs.len(), 1);
+    let after = store.run(runs[0]).await.unwrap().unwrap().run.after.unwrap();
+    assert_eq!(after.to_string(), format!("first={first}"));
 }
 
 async fn deletes(store: &impl Store, worker: WorkerId) {

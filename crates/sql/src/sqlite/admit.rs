@@ -89,9 +89,9 @@ fn insert_run(tx: &Tx<'_>, run: &Run, revision: &Revision) -> Result<(), Fault> 
     tx.execute_one(
         "run",
         "INSERT INTO run (id, project, task, revision, placement, lane_task, name, priority, state, version, latest, \
-         failures, machinery_failures, created_at, mutex, concurrency, trigger_name, scheduled_at) \
-         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, \
-         ?18)",
+         failures, machinery_failures, created_at, mutex, concurrency, trigger_name, scheduled_at, after_runs) \
+         VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16, ?17, ?18, \
+         ?19)",
         values![
             run.id,
             run.project,
@@ -111,6 +111,7 @@ fn insert_run(tx: &Tx<'_>, run: &Run, revision: &Revision) -> Result<(), Fault> 
             lane_task.and(limits.concurrency),
             run.scheduled.as_ref().map(|scheduled| scheduled.trigger.clone()),
             run.scheduled.as_ref().map(|scheduled| scheduled.at),
+            run.after,
         ],
     )
 }

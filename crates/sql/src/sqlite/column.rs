@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::attempt::{AttemptState, EvidenceKind, LimitMeans, Outcome, Resolution};
 use leasehold_core::capability::Capabilities;
+use leasehold_core::chain::After;
 use leasehold_core::counter::{
     AttemptNumber, AttemptVersion, CallbackSequence, EventSequence, FenceNumber, LeaseGeneration, LeaseVersion,
     RevisionNumber, RunVersion, SessionGeneration, SessionVersion,
@@ -33,7 +34,7 @@ use leasehold_core::worker::WorkerState;
 use rusqlite::types::{ToSqlOutput, Value as Owned, ValueRef};
 
 use crate::stored::parsed::Parsed;
-use crate::stored::{devices, evidence, facts, outcome};
+use crate::stored::{after, devices, evidence, facts, outcome};
 
 /// A type that stands in one column.
 pub(super) trait Column: Sized {
@@ -232,6 +233,7 @@ stored! {
     Vec<u32>, evidence::decode, evidence::encode;
     Devices, devices::decode, devices::encode;
     Outcome, outcome::decode, outcome::encode;
+    After, after::decode, after::encode;
 }
 
 macro_rules! canonical {

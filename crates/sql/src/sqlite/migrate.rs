@@ -44,6 +44,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     Migration { version: 9, name: "0009_devices", sql: include_str!("../../migrations/sqlite/0009_devices.sql") },
     Migration { version: 10, name: "0010_schedules", sql: include_str!("../../migrations/sqlite/0010_schedules.sql") },
     Migration { version: 11, name: "0011_asked", sql: include_str!("../../migrations/sqlite/0011_asked.sql") },
+    Migration { version: 12, name: "0012_chains", sql: include_str!("../../migrations/sqlite/0012_chains.sql") },
 ];
 
 impl Migration {

@@ -34,7 +34,7 @@ use leasehold_store::observe::{Access, Called, Observer};
 use leasehold_store::outcome::{StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
-    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
     KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned,
     Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
@@ -44,6 +44,7 @@ mod admit;
 mod apply;
 mod audit;
 mod cancel;
+mod chains;
 mod claim;
 mod clock;
 mod column;
@@ -424,5 +425,9 @@ impl Store for SqliteStore {
 
     async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError> {
         self.write("fire_triggers", move |tx| triggers::fire(tx, limit)).await
+    }
+
+    async fn settle_chains(&self, limit: usize) -> Result<Chained, StoreError> {
+        self.write("settle_chains", move |tx| chains::settle(tx, limit)).await
     }
 }

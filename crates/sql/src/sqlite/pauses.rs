@@ -10,7 +10,7 @@ use leasehold_store::view::{Backfilled, Fired};
 
 use super::column::values;
 use super::transaction::{Decided, Fault, Tx};
-use super::{audit, ledger, load, tasks, triggers};
+use super::{audit, chains, ledger, load, tasks, triggers};
 
 /// A trigger or a task starts nothing by itself from now on.
 pub(super) fn pause(tx: &Tx<'_>, call: &PauseTriggers) -> Decided<(), Unmet> {
@@ -49,6 +49,7 @@ fn set(tx: &Tx<'_>, call: &PauseTriggers, pause: Option<&Pause>) -> Decided<(), 
         let (by, why) = (pause.map(|pause| pause.by.clone()), pause.and_then(|pause| pause.why.clone()));
         let sql = "UPDATE task SET pause_by = ?3, pause_why = ?4, pause_at = ?5 WHERE project = ?1 AND name = ?2";
         tx.execute_one("task", sql, values![task.project, task.name, by, why, pause.map(|pause| pause.at)])?;
+        chains::look_again(tx, &call.project, &call.task)?;
         format!("task/{}/{}", call.project, call.task)
     };
     let action = if pause.is_some() { "pause_schedule" } else { "resume_schedule" };

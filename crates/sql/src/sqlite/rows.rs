@@ -59,7 +59,7 @@ macro_rules! run_columns {
     () => {
         "id, project, task, trigger_name, scheduled_at, revision, placement, priority, state, version, latest, fence, intent_reason, intent_by, \
          intent_why, intent_at, failures, machinery_failures, due_lease, created_at, started_at, closing_outcome, \
-         closing_unobserved, closed_at"
+         closing_unobserved, closed_at, after_runs"
     };
 }
 pub(super) use run_columns;
@@ -97,6 +97,7 @@ pub(super) fn run(columns: &mut Columns<'_>) -> Result<Run, Fault> {
             (Some(outcome), Some(unobserved), Some(at)) => Some(Closing { outcome, unobserved, at }),
             _ => None,
         },
+        after: columns.next()?,
     })
 }
 

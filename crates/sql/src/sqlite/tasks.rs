@@ -1,9 +1,10 @@
 //! What a person says of tasks, and how they are shown.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::actor::Actor;
 use leasehold_core::cancel;
+use leasehold_core::chain::Broken;
 use leasehold_core::counter::RevisionNumber;
 use leasehold_core::crypto::Digest;
 use leasehold_core::id::{ProjectName, TaskName};
@@ -19,7 +20,7 @@ use super::apply::{Loaded, apply as write_change};
 use super::column::values;
 use super::rows::{self, Columns, run_columns, task_columns};
 use super::transaction::{Decided, Fault, Tx};
-use super::{audit, load, projects, triggers};
+use super::{audit, chains, load, projects, triggers};
 
 /// What applying would do.
 pub(super) fn plan(
@@ -42,6 +43,10 @@ pub(super) fn apply(tx: &Tx<'_>, call: &ApplyTasks) -> Decided<(), Unmet> {
     if call.plan.is_some_and(|shown| shown != plan.digest()) {
         return Ok(Outcome::Refused(PlanMoved.into()));
     }
+    let edges = chains::edges(tx, &call.project, &known)?;
+    if let Err(broken) = edges.clone().planned(&plan, &call.tasks) {
+        return Ok(Outcome::Refused(broken.into()));
+    }
     let mut leaving = Vec::new();
     for task in plan.0.iter().filter(|line| line.step == Step::Remove).filter_map(|line| known.get(&line.name)) {
         let runs = open_runs(tx, task)?;
@@ -60,6 +65,13 @@ pub(super) fn apply(tx: &Tx<'_>, call: &ApplyTasks) -> Decided<(), Unmet> {
     for (task, runs) in leaving {
         remove(tx, &call.actor, &task, runs)?;
     }
+    for line in plan.0.iter().filter(|line| line.step != Step::Keep) {
+        if let Some(revision) = call.tasks.get(&line.name)
+            && (edges.follows(&line.name) || !revision.after().is_empty())
+        {
+            chains::follow(tx, &call.project, &line.name, revision.after())?;
+        }
+    }
     Ok(Outcome::Applied(()))
 }
 
@@ -74,6 +86,10 @@ pub(super) fn delete(tx: &Tx<'_>, call: &DeleteTask) -> Decided<(), Unmet> {
     let runs = open_runs(tx, &known)?;
     match task::deleted(&known, open(&runs), call.cascade, tx.now.utc) {
         Ok(Some(task)) => {
+            let followers = chains::followers(tx, &task)?;
+            if !followers.is_empty() {
+                return Ok(Outcome::Refused(Broken::Followed { task: task.name, followers }.into()));
+            }
             remove(tx, &call.actor, &task, runs)?;
             Ok(Outcome::Applied(()))
         }
@@ -194,6 +210,7 @@ fn remove(tx: &Tx<'_>, actor: &Actor, task: &Task, runs: Vec<Run>) -> Result<(),
     }
     let sql = "UPDATE task SET deleted_at = ?3 WHERE project = ?1 AND name = ?2";
     tx.execute_one("task", sql, values![task.project, task.name, task.deleted_at])?;
+    chains::follow(tx, &task.project, &task.name, &BTreeSet::new())?;
     let subject = format_args!("task/{}/{}", task.project, task.name);
     audit::write(tx, actor, "delete_task", subject, &[("before", &task.revision), ("cancelled", &cancelled)])
 }

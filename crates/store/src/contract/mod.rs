@@ -17,6 +17,7 @@ use crate::port::Store;
 
 pub mod audit;
 pub mod cancel;
+pub mod chains;
 pub mod claim;
 pub mod clock;
 pub mod deletion;
@@ -342,6 +343,19 @@ macro_rules! contract_suite {
             a_pause_starts_nothing_and_its_end_is_one_line
             a_pause_of_the_task_and_one_of_its_trigger_are_two_words
             a_backfill_runs_what_passed_and_nothing_twice
+        });
+        $crate::contract_suite!(@cases $harness, chains {
+            every_success_makes_one_run_of_its_follower
+            a_follower_of_several_waits_for_all_of_them
+            whatever_makes_a_run_succeed_its_followers_have_it
+            only_tasks_of_the_same_project_follow
+            what_cannot_follow_is_refused_with_the_names
+            an_edit_settles_what_waits
+            a_paused_follower_waits_and_then_runs_once
+            successes_are_settled_in_pages
+            two_who_settle_make_one_run
+            an_end_and_a_pass_at_the_same_instant_lose_nothing
+            a_deletion_an_end_and_a_pass_at_the_same_instant_agree
         });
         $crate::contract_suite!(@cases $harness, workers {
             a_drained_worker_keeps_what_it_holds_and_is_given_nothing

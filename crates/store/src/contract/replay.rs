@@ -25,14 +25,15 @@ use super::fixture::{
     Machine, Taken, World, admin, exited, plain, retried_when_lost, revision_with, seconds, stopped, taken, tickets,
 };
 use crate::call::{
-    AcknowledgeRunning, AppendLog, ApplyTasks, BackfillTrigger, CreateProject, DeleteProject, DeleteTask, DeleteWorker,
-    DrainWorker, GrantTakeover, Heartbeat, Installation, NewApiToken, PauseTriggers, Release, SessionStep, SetProject,
+    AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, BackfillTrigger, CreateProject, DeleteProject, DeleteTask,
+    DeleteWorker, DrainWorker, GrantTakeover, Heartbeat, Installation, NewApiToken, PauseTriggers, Release,
+    SessionStep, SetProject,
 };
 use crate::faulty::{Fault, Faulty, Schedule};
 use crate::method;
 use crate::outcome::{Outcome, StoreError, Stored};
 use crate::port::Store;
-use crate::view::{Beaten, Scanned};
+use crate::view::{Beaten, Chained, Scanned};
 
 /// The replaying caller, with everything it was answered.
 struct Caller<'w, 'h> {
@@ -202,6 +203,7 @@ impl Caller<'_, '_> {
         let machine = Machine { id: enrolled.worker, enrollment: enrolled.enrollment };
         let first = self.session(&machine, "boot-a", None).await;
 
+        self.chains(&first).await;
         let drain = DrainWorker { actor: admin(), worker: machine.id.clone(), why: Some("new disk".to_owned()) };
         self.done("drain_worker", || store.drain_worker(drain.clone())).await;
         self.done("resume_worker", || store.resume_worker(drain.clone())).await;
@@ -263,6 +265,30 @@ impl Caller<'_, '_> {
         let before = self.world.dump().await;
         while !answered(|| store.fire_triggers(64)).await.runs.is_empty() {}
         assert_ne!(self.world.dump().await, before, "what was due has fired");
+    }
+
+    /// A run that succeeds, and the one that follows it.
+    async fn chains(&mut self, session: &SessionFence) {
+        let (store, world) = (self.store.clone(), self.world);
+        let of = |name: &str, after: &[&str]| {
+            let (text, after) = (Value::text(name), Value::texts(after.iter().copied()));
+            (name.parse().unwrap(), revision_with([("name", text), ("after", after)]))
+        };
+        let tasks = [of("first", &[]), of("second", &["first"])].into();
+        let (actor, project) = (admin(), "default".parse().unwrap());
+        let apply = ApplyTasks { actor, project, tasks, prune: false, cascade: false, plan: None };
+        self.done("apply_tasks", || store.apply_tasks(apply.clone())).await;
+        let submission = AdmitRun { task: Some("first".parse().unwrap()), ..world.submission(plain()) };
+        self.done("admit_run", || store.admit_run(submission.clone())).await;
+        let claim = world.claim_call(session, &world.ask(), submission.run);
+        let first = taken(session, self.done("claim", || store.claim(claim.clone())).await);
+        self.start(&first).await;
+        self.end(&first, exited(0)).await;
+        let settle = || async {
+            let Chained { runs, more, .. } = store.settle_chains(64).await?;
+            Ok(Scanned { runs, workers: BTreeSet::new(), more, next: None })
+        };
+        self.scan(settle).await;
     }
 
     async fn installs(&mut self) {

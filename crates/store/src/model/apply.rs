@@ -15,7 +15,7 @@ use leasehold_core::lease::Lease;
 use leasehold_core::limits;
 use leasehold_core::run::Run;
 
-use super::{StoredEvent, Transaction};
+use super::{StoredEvent, Transaction, chains};
 use crate::outcome::{Outcome, StoreError};
 use crate::view::AuditEntry;
 
@@ -30,6 +30,7 @@ impl Transaction<'_> {
 
         let mut wrote = change.run.is_some() || !attempts.is_empty() || change.lease.is_some();
         if let Some(run) = change.run {
+            chains::arrive(self, &run);
             self.state.runs.insert(run.id, run);
         }
         for attempt in attempts {

@@ -4,13 +4,14 @@
 //! Nothing here decides: each method loads, asks `leasehold-core` and applies the change in one place ([`apply`]).
 //! Its lease clock is the boot-time clock it is given. (Control design, *Store*; proof, *Simulation*.)
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
 use leasehold_core::actor::Actor;
 use leasehold_core::attempt::{Attempt, Starting};
 use leasehold_core::cancel::Cancel;
+use leasehold_core::chain::Arrival;
 use leasehold_core::claim::{Ask, Refused};
 use leasehold_core::counter::{AttemptNumber, LeaseGeneration, RevisionNumber};
 use leasehold_core::crypto::Digest;
@@ -40,7 +41,7 @@ use crate::call::{
 use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
-    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Deletion, Enrolled, EnrollmentView, Fired, Grant,
+    ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
     KeyedRun, Lane, LaneKey, LedgerEntry, LedgerKey, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView,
     Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
@@ -49,6 +50,7 @@ mod activation;
 mod admit;
 mod apply;
 mod cancel;
+mod chains;
 mod claim;
 mod deletion;
 mod end;
@@ -91,6 +93,10 @@ struct State {
     task_revisions: BTreeMap<(ProjectName, TaskName), Vec<TaskRevision>>,
     triggers: BTreeMap<TriggerKey, KeptTrigger>,
     ledgers: BTreeMap<(ProjectName, TaskName), BTreeMap<LedgerKey, LedgerEntry>>,
+    /// What each task follows.
+    edges: BTreeSet<(ProjectName, TaskName, TaskName)>,
+    /// The successes that a follower has not taken, and whether it has looked at each.
+    arrivals: BTreeMap<(ProjectName, TaskName, Arrival), bool>,
     revisions: BTreeMap<[u8; 32], Revision>,
     runs: BTreeMap<RunId, Run>,
     idempotency_keys: BTreeMap<(ProjectName, String), KeyedRun>,
@@ -418,5 +424,9 @@ impl Store for ModelStore {
 
     async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError> {
         self.transaction(|tx| triggers::fire(tx, limit))
+    }
+
+    async fn settle_chains(&self, limit: usize) -> Result<Chained, StoreError> {
+        self.transaction(|tx| chains::settle(tx, limit))
     }
 }

@@ -3,7 +3,7 @@
 use leasehold_core::schedule::{Happened, Line};
 use leasehold_core::trigger::{KeptTrigger, Pause, Wish};
 
-use super::{Transaction, tasks, triggers};
+use super::{Transaction, chains, tasks, triggers};
 use crate::call::{BackfillTrigger, PauseTriggers};
 use crate::outcome::{Outcome, StoreError, Stored};
 use crate::port::Unmet;
@@ -45,6 +45,7 @@ fn set(tx: &mut Transaction<'_>, call: &PauseTriggers, pause: Option<&Pause>) ->
         if let Some(task) = tx.state.tasks.get_mut(&key) {
             task.pause = pause.cloned();
         }
+        chains::look_again(tx, &call.project, &call.task);
         format!("task/{}/{}", call.project, call.task)
     };
     let action = if pause.is_some() { "pause_schedule" } else { "resume_schedule" };

@@ -1,8 +1,9 @@
 //! What a person says of tasks, and how they are shown.
 
-use std::collections::{BTreeMap, btree_map};
+use std::collections::{BTreeMap, BTreeSet, btree_map};
 
 use leasehold_core::cancel;
+use leasehold_core::chain::Broken;
 use leasehold_core::counter::RevisionNumber;
 use leasehold_core::crypto::Digest;
 use leasehold_core::id::{ProjectName, TaskName};
@@ -10,7 +11,7 @@ use leasehold_core::revision::Revision;
 use leasehold_core::run::{Run, RunState};
 use leasehold_core::task::{self, Open, Plan, PlanMoved, Planned, Step, Task};
 
-use super::{Transaction, projects, triggers};
+use super::{Transaction, chains, projects, triggers};
 use crate::call::{ApplyTasks, DeleteTask};
 use crate::outcome::{Outcome, StoreError, Stored};
 use crate::port::Unmet;
@@ -34,6 +35,9 @@ pub(super) fn apply(tx: &mut Transaction<'_>, call: &ApplyTasks) -> Stored<(), U
     }
     if call.plan.is_some_and(|shown| shown != plan.digest()) {
         return Ok(Outcome::Refused(PlanMoved.into()));
+    }
+    if let Err(broken) = chains::edges(tx, &call.project).planned(&plan, &call.tasks) {
+        return Ok(Outcome::Refused(broken.into()));
     }
     let leaving: Vec<_> = plan.0.iter().filter(|line| line.step == Step::Remove).collect();
     for line in &leaving {
@@ -72,6 +76,7 @@ fn write(tx: &mut Transaction<'_>, call: &ApplyTasks, line: &Planned, revision: 
     let history = tx.state.task_revisions.entry(key.clone()).or_default();
     history.push(TaskRevision { number, revision: digest, at, by });
     tx.state.tasks.insert(key, next);
+    chains::follow(tx, &call.project, &line.name, revision.after());
     let before = line.before.map_or_else(|| "none".to_owned(), |digest| digest.to_string());
     let facts = [("before", before), ("after", digest.to_string())];
     tx.record(&call.actor, "apply_task", format_args!("task/{}/{}", call.project, line.name), facts);
@@ -87,7 +92,10 @@ pub(super) fn delete(tx: &mut Transaction<'_>, call: &DeleteTask) -> Stored<(), 
     }
     match task::deleted(known, open(tx, known), call.cascade, tx.now.utc) {
         Ok(None) => Ok(Outcome::Replayed(())),
-        Ok(Some(_)) => delete_checked(tx, call).map(Outcome::Applied),
+        Ok(Some(_)) => match chains::edges(tx, &call.project).followers(&call.name) {
+            followers if followers.is_empty() => delete_checked(tx, call).map(Outcome::Applied),
+            followers => Ok(Outcome::Refused(Broken::Followed { task: call.name.clone(), followers }.into())),
+        },
         Err(why) => Ok(Outcome::Refused(Unmet::Task(call.name.clone(), why))),
     }
 }
@@ -106,6 +114,7 @@ fn delete_checked(tx: &mut Transaction<'_>, call: &DeleteTask) -> Result<(), Sto
         };
         cancelled += usize::from(tx.apply(change)?);
     }
+    chains::follow(tx, &call.project, &call.name, &BTreeSet::new());
     let deleted_at = Some(tx.now.utc);
     if let btree_map::Entry::Occupied(mut task) = tx.state.tasks.entry(key) {
         task.get_mut().deleted_at = deleted_at;

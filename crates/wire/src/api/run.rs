@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use leasehold_core::attempt::{self, Attempt, ExitStatus, LimitMeans, Resolution};
+use leasehold_core::chain::After;
 use leasehold_core::crypto::Digest;
 use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName, TriggerName, WorkerId};
 use leasehold_core::log::{LogState, completeness};
@@ -72,6 +73,9 @@ pub struct RunItem {
     /// The wish that it stop.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub stop: Option<Stop>,
+    /// The runs that it follows, by the tasks that its own runs after (`LEASEHOLD_AFTER`).
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub after: BTreeMap<String, String>,
     /// The digest of its revision.
     #[serde(with = "field::text")]
     #[schemars(with = "schema::Sha256")]
@@ -406,6 +410,12 @@ impl RunItem {
             outcome: closing.map(|closing| (&closing.outcome).into()),
             end_not_observed: closing.is_some_and(|closing| closing.unobserved),
             stop: run.intent.as_ref().map(Stop::from),
+            after: run
+                .after
+                .iter()
+                .flat_map(After::runs)
+                .map(|(task, run)| (task.to_string(), run.to_string()))
+                .collect(),
             revision_digest: run.revision,
         }
     }

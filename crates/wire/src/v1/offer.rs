@@ -3,6 +3,7 @@
 //! The revision crosses as its canonical document. The worker recomputes the digest before anything else; a drift does
 //! not spoil the rest of the answer, so that the claim can be released by its proof.
 
+use leasehold_core::chain::After;
 use leasehold_core::counter::{AttemptNumber, FenceNumber, LeaseGeneration, LeaseVersion};
 use leasehold_core::crypto::Digest;
 use leasehold_core::device::Devices;
@@ -58,6 +59,9 @@ pub struct Offer {
     /// When the run was submitted.
     #[serde(with = "field::utc")]
     pub created_at_ms: UtcMillis,
+    /// The successes that the run follows (`LEASEHOLD_AFTER`); only for a worker with the feature `run-facts`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
+    pub after: Option<After>,
 }
 
 /// The lease of an offer.
@@ -104,6 +108,7 @@ impl From<&offer::Offer> for Offer {
             score: core.score,
             devices: core.devices.clone(),
             created_at_ms: core.created_at,
+            after: core.after.clone(),
         }
     }
 }
@@ -134,6 +139,7 @@ impl Offer {
             score: self.score,
             devices: self.devices.clone(),
             created_at: self.created_at_ms,
+            after: self.after.clone(),
         })
     }
 

@@ -126,6 +126,7 @@ pub(crate) fn core_offer() -> offer::Offer {
         score: 10,
         devices: Devices::default(),
         created_at: AT,
+        after: None,
     }
 }
 

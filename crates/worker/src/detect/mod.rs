@@ -15,6 +15,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use leasehold_core::capability::{Capabilities, Claimed, Gpu};
+use leasehold_core::offer::RUN_FACTS;
 use leasehold_core::shape::ShapeError;
 use leasehold_core::time::Clock;
 use leasehold_core::version::Version;
@@ -149,9 +150,10 @@ fn disk_mib(state: &Path) -> u64 {
     rustix::fs::statvfs(state).map_or(0, |stat| stat.f_blocks.saturating_mul(stat.f_frsize) / MIB)
 }
 
-/// Features that the launcher uses: those of the control groups, and of this kernel.
+/// Features that the launcher uses: those of the control groups, and of this kernel; and what this program understands.
 fn features(groups: BTreeSet<String>) -> BTreeSet<String> {
     let mut features = groups;
+    features.insert(RUN_FACTS.to_owned());
     let pid = rustix::process::getpid();
     if rustix::process::pidfd_open(pid, rustix::process::PidfdFlags::empty()).is_ok() {
         features.insert("pidfd".to_owned());
@@ -182,7 +184,7 @@ mod tests {
         assert_eq!(able.runtimes.get("sh"), Some(&Version::UNKNOWN), "POSIX sh has no version, and none is invented");
         assert!(able.memory_mib > 0 && able.disk_mib > 0);
         assert_eq!(able.labels["zone"], "home");
-        assert!(able.features.contains("cgroup-kill"));
+        assert!(able.features.contains("cgroup-kill") && able.features.contains(RUN_FACTS));
         assert_eq!(able.gpus, [gpu]);
     }
 

@@ -77,6 +77,8 @@ struct FileOffer {
     #[serde(default, skip_serializing_if = "String::is_empty")]
     devices: String,
     created_at_ms: i64,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    after: Option<String>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -135,6 +137,7 @@ impl Record {
                 score: offer.score,
                 devices: offer.devices.to_string(),
                 created_at_ms: offer.created_at.get(),
+                after: offer.after.as_ref().map(ToString::to_string),
             },
             lease_token: Zeroizing::new(self.token.reveal()),
             session: self.session.to_string(),
@@ -189,6 +192,7 @@ impl Record {
                 score: file.offer.score,
                 devices: parsed("devices", &file.offer.devices)?,
                 created_at: UtcMillis::new(file.offer.created_at_ms),
+                after: file.offer.after.as_deref().map(|after| parsed("after", after)).transpose()?,
             },
             token: LeaseToken::parse(&file.lease_token).map_err(|_| RecordError::Field("lease_token"))?,
             session: parsed("session", &file.session)?,

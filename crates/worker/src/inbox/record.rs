@@ -186,6 +186,7 @@ pub(crate) mod tests {
             score: 0,
             devices: Devices::default(),
             created_at: at,
+            after: None,
         }
     }
 

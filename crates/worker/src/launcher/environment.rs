@@ -7,6 +7,7 @@
 use std::collections::BTreeMap;
 use std::path::Path;
 
+use leasehold_core::chain::After;
 use leasehold_core::counter::{AttemptNumber, FenceNumber};
 use leasehold_core::device::Devices;
 use leasehold_core::id::{RunId, TaskName, WorkerId};
@@ -57,6 +58,8 @@ pub struct JobFacts<'a> {
     pub scheduled_at: Option<&'a str>,
     /// `LEASEHOLD_DEVICES` and `CUDA_VISIBLE_DEVICES`, where it has devices for itself.
     pub devices: &'a Devices,
+    /// `LEASEHOLD_AFTER`, where the run follows others.
+    pub after: Option<&'a After>,
 }
 
 /// The variable that names the run; with [`ATTEMPT_VARIABLE`] it marks a job's processes.
@@ -97,6 +100,10 @@ pub fn job_environment(
         set("CUDA_VISIBLE_DEVICES", devices);
         set("CUDA_DEVICE_ORDER", "PCI_BUS_ID".to_owned());
     }
+
+    if let Some(after) = facts.after {
+        set("LEASEHOLD_AFTER", after.to_string());
+    }
     environment
 }
 
@@ -110,6 +117,7 @@ mod tests {
             [("PATH", "/opt/bin"), ("LEASEHOLD_FENCE", "99"), ("TZ", "UTC"), ("CUDA_VISIBLE_DEVICES", "0,1,2,3")];
         let variables = said.map(|(name, value)| (name.to_owned(), value.to_owned())).into();
         let worker = "nas".parse().unwrap();
+        let after: After = "a=01900000-0000-7000-8000-000000000001".parse().unwrap();
         let facts = JobFacts {
             run: "01900000-0000-7000-8000-000000000000".parse().unwrap(),
             attempt_number: AttemptNumber::FIRST,
@@ -119,6 +127,7 @@ mod tests {
             task: None,
             scheduled_at: None,
             devices: &"GPU-8f1c0c52,GPU-0a5b8c9d".parse().unwrap(),
+            after: Some(&after),
         };
         let environment = job_environment(&UserEnvironment::default(), &variables, &facts);
         assert_eq!(environment["PATH"], "/opt/bin");
@@ -136,5 +145,6 @@ mod tests {
         assert_eq!(none["CUDA_VISIBLE_DEVICES"], "0,1,2,3", "who has none is not kept from saying so");
         assert!(!none.contains_key("LEASEHOLD_DEVICES"));
         assert!(!environment.contains_key("LEASEHOLD_TASK"));
+        assert_eq!(environment["LEASEHOLD_AFTER"], "a=01900000-0000-7000-8000-000000000001");
     }
 }

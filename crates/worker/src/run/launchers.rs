@@ -106,6 +106,7 @@ fn request(
         task: offer.task.as_ref(),
         scheduled_at: None,
         devices: &offer.devices,
+        after: offer.after.as_ref(),
     };
     let mib = u64::try_from(MIB).unwrap_or(1 << 20);
     let lease = LeaseDeadline { at: launch.lease_deadline, length: launch.lease };

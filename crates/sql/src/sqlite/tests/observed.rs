@@ -62,11 +62,14 @@ async fn an_observer_is_told_what_the_events_say() {
         (Fact::CancelRequested, "cancel.requested"),
         (Fact::AttemptLost(EvidenceKind::LeaseExpired), "attempt.lost"),
         (Fact::LateEvidence(LateEffect::Kept), "evidence.late"),
-        (Fact::AttemptEnded(AttemptState::Failed), "attempt.ended"),
     ] {
         assert!(written(kind) > 0, "{kind} is part of everything");
         assert_eq!(told.times(fact), written(kind), "{kind}");
     }
+    for ended in [AttemptState::Failed, AttemptState::Succeeded] {
+        assert_eq!(told.times(Fact::AttemptEnded(ended)), 1, "{ended}");
+    }
+    assert_eq!(written("attempt.ended"), 2);
     assert_eq!(told.times(Fact::LeaseExpired(RunState::Lost)), 1);
     assert_eq!(told.times(Fact::LeaseExpired(RunState::TimedOut)), 1, "its time was up when contact was lost");
     assert_eq!(told.times(Fact::Stopped(StopIntentReason::Cancel, Millis::ZERO)), 13, "nothing of them had started");

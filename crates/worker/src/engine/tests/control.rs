@@ -375,6 +375,7 @@ impl Control {
             score: 0,
             devices: lease.devices.clone(),
             created_at: run.created_at,
+            after: None,
         }
     }
 
