@@ -1,4 +1,5 @@
-//! `cargo xtask chaos`: the released binaries under faults drawn from a seed, judged by what their jobs wrote down.
+//! `cargo xtask chaos`: the release build under faults drawn from a seed, judged by what its jobs wrote down; in CI the
+//! build that everything else is tested with.
 //!
 //! The run itself is the program `leasehold-chaos` of the end-to-end harness, which is also what the jobs execute; here
 //! it is built, told which binaries to use, and started.
@@ -8,6 +9,7 @@ use std::thread;
 
 use anyhow::{Result, anyhow};
 
+use crate::binaries::Binaries;
 use crate::checkout::{cargo, output_of, root, run as run_command, target_directory};
 use crate::ci::{END_TO_END, TEST};
 
@@ -22,12 +24,12 @@ pub(crate) const CI_POSTGRES: [&str; 5] = ["--postgres", "--runs", "400", "--see
 
 /// Builds what is needed and makes a run with these arguments.
 pub(crate) fn run(arguments: &[String]) -> Result<()> {
-    run_command(prepared()?.args(arguments))
+    run_command(prepared(&Binaries::released()?)?.args(arguments))
 }
 
 /// Both runs of CI, side by side: most of each is waiting for leases and restarts.
-pub(crate) fn run_both() -> Result<()> {
-    let (mut one, mut other) = (prepared()?, prepared()?);
+pub(crate) fn run_both(tested: &Binaries) -> Result<()> {
+    let (mut one, mut other) = (prepared(tested)?, prepared(tested)?);
     let beside = thread::spawn(move || output_of(other.args(CI_POSTGRES)));
     let first = run_command(one.args(CI));
     let second = beside.join().map_err(|_| anyhow!("what waited for the run on PostgreSQL panicked"))?;
@@ -35,19 +37,13 @@ pub(crate) fn run_both() -> Result<()> {
     first
 }
 
-/// The program, built, with the binaries that it starts.
-fn prepared() -> Result<Command> {
-    run_command(cargo().args(["build", "--release", "--locked", "--bins"]))?;
+/// The program, built, and told what to start.
+fn prepared(binaries: &Binaries) -> Result<Command> {
     // Cargo builds a package's programs before its tests: with the tests, it is the one that CI has built already.
     run_command(cargo().args(TEST).args(["--test", END_TO_END, "--no-run"]))?;
     let describe = ["describe", "--always", "--dirty", "--abbrev=12"];
     let commit = output_of(Command::new("git").args(describe).current_dir(root()))?;
-    let target = target_directory()?;
-    let release = target.join("release");
-    let mut chaos = Command::new(target.join("debug/leasehold-chaos"));
-    chaos
-        .args(["--of", &format!("commit {}", commit.trim())])
-        .env("LEASEHOLD_BIN", release.join("leasehold"))
-        .env("LEASEHOLD_WORKER_BIN", release.join("leasehold-worker"));
+    let mut chaos = Command::new(target_directory()?.join("debug/leasehold-chaos"));
+    binaries.tell(&mut chaos).args(["--of", &format!("commit {}", commit.trim())]);
     Ok(chaos)
 }

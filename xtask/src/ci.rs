@@ -1,8 +1,7 @@
 //! `cargo xtask ci`: the checks, each with a heading and a duration, and a table at the end.
 //!
 //! The order is by cost: what is cheap and fails often comes first. Profiles are chosen so that steps share what
-//! they compile: clippy and docs share the check artefacts, `test` and the end-to-end harness the dev profile, and
-//! only the two shipped binaries are built in release mode, beside tests that mostly wait.
+//! they compile: clippy and docs share the check artefacts, everything that runs the dev profile.
 
 use std::fmt::{self, Write as _};
 use std::process::Command;
@@ -11,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, bail};
 
+use crate::binaries::{Binaries, Building};
 use crate::checkout::{cargo, root, run as run_command};
-use crate::released::{Building, Released};
-use crate::{chaos, environment, kubernetes, licences, postgres18, walls};
+use crate::{chaos, environment, kubernetes, licences, postgres18, previous_release, walls};
 
 /// What `cargo xtask ci` was asked for.
 #[derive(Debug, Default)]
@@ -92,7 +91,7 @@ impl Step {
             Self::Test => "unit, property and contract tests",
             Self::Postgres18 => "the store on PostgreSQL 18, beside the distribution's version",
             Self::E2e => {
-                "real processes of the release build: runs, crashes, refusals, examples, an upgrade from the release before"
+                "the two programs as real processes: runs, crashes, refusals, examples, an upgrade from the release before"
             }
             Self::Chaos => {
                 "faults drawn from one seed, on SQLite and on PostgreSQL, judged by what the jobs wrote (needs root)"
@@ -120,6 +119,7 @@ impl Step {
             Self::Docs => run_command(
                 cargo()
                     .args(["doc", "--workspace", "--no-deps", "--document-private-items", "--locked"])
+                    .args(["--features", "leasehold-store/test-suite"])
                     .env("RUSTDOCFLAGS", "-D warnings"),
             ),
             Self::Test => {
@@ -131,8 +131,8 @@ impl Step {
                 run_command(cargo().args(TEST).args(["--quiet", "--doc"]))
             }
             Self::Postgres18 => postgres18::check(),
-            Self::E2e => end_to_end(&building.finish()?),
-            Self::Chaos => chaos::run_both(),
+            Self::E2e => end_to_end(&Binaries::tested()?, &building.finish()?),
+            Self::Chaos => chaos::run_both(&Binaries::tested()?),
         }
     }
 }
@@ -170,20 +170,17 @@ pub(crate) fn waiting(tests: &mut Command) -> &mut Command {
     tests.env("RUST_TEST_THREADS", threads.to_string())
 }
 
-/// The harness knows the product only from outside, so it builds in seconds; the processes it starts are the released
-/// ones.
-fn end_to_end(released: &Released) -> Result<()> {
+/// The harness knows the product only from outside: it builds in seconds, and starts what it is told.
+fn end_to_end(tested: &Binaries, before: &previous_release::Binaries) -> Result<()> {
     // Their time is waiting, for leases, drains and restarts; more than this and the time bounds they assert get tight.
     let threads = 4 * std::thread::available_parallelism()?.get();
-    run_command(
-        cargo()
-            .args(TEST)
-            .args(["--no-fail-fast", "--test", END_TO_END, "--", "--test-threads", &threads.to_string()])
-            .env("LEASEHOLD_BIN", &released.leasehold)
-            .env("LEASEHOLD_WORKER_BIN", &released.worker)
-            .env("LEASEHOLD_PREVIOUS_BIN", &released.previous.leasehold)
-            .env("LEASEHOLD_PREVIOUS_WORKER_BIN", &released.previous.worker),
-    )
+    let mut command = cargo();
+    command
+        .args(TEST)
+        .args(["--no-fail-fast", "--test", END_TO_END, "--", "--test-threads", &threads.to_string()])
+        .env("LEASEHOLD_PREVIOUS_BIN", &before.leasehold)
+        .env("LEASEHOLD_PREVIOUS_WORKER_BIN", &before.worker);
+    run_command(tested.tell(&mut command))
 }
 
 struct Finished {

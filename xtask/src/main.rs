@@ -4,6 +4,7 @@
 //! Nothing here ships, and nothing here is needed to build or use the product.
 
 mod bench;
+mod binaries;
 mod by_hand;
 mod chaos;
 mod checkout;
@@ -13,7 +14,6 @@ mod kubernetes;
 mod licences;
 mod postgres18;
 mod previous_release;
-mod released;
 mod source;
 mod spdx;
 mod walls;
@@ -41,7 +41,7 @@ Usage:
   cargo xtask schedules          ten years of fire times in every time zone, against a brute-force oracle
   cargo xtask golden             rewrite the golden messages, after a deliberate change of the protocol or the API
   cargo xtask keep-release       keep what a release's binaries write as test input (docs/releases.md)
-  cargo xtask chaos --faults N   the released binaries under faults drawn from a seed (--help for more; needs root)
+  cargo xtask chaos --faults N   the release build under faults drawn from a seed (--help for more; needs root)
   cargo xtask chaos --postgres --runs N  the same on three replicas that are killed, and a database that is restarted
   cargo xtask previous-release   build the latest release's binaries, which upgrades are tested from (docs/releases.md)
   cargo xtask environment        install the programs the tests need and this machine lacks

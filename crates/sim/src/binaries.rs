@@ -30,7 +30,7 @@ pub fn previous_leasehold_worker() -> &'static Path {
     PATH.get_or_init(|| told("LEASEHOLD_PREVIOUS_WORKER_BIN").unwrap_or_else(|| released()[1].clone()))
 }
 
-#[expect(clippy::disallowed_methods, reason = "how CI hands the released binaries to the tests")]
+#[expect(clippy::disallowed_methods, reason = "how the tests are told which binaries to start")]
 fn told(variable: &str) -> Option<PathBuf> {
     let path = PathBuf::from(env::var_os(variable)?);
     assert!(path.is_file(), "{variable} names {}, which is no file", path.display());

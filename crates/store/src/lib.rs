@@ -7,10 +7,13 @@
 
 pub mod announcement;
 pub mod call;
+#[cfg(feature = "test-suite")]
 pub mod contract;
+#[cfg(feature = "test-suite")]
 pub mod faulty;
 pub mod hint;
 pub mod method;
+#[cfg(feature = "test-suite")]
 pub mod model;
 pub mod observe;
 pub mod outcome;

@@ -1,6 +1,7 @@
 //! End to end: the shipped binaries as real processes, one file per promise.
 //!
-//! `cargo xtask ci e2e` hands over the release build; `cargo test -p leasehold-sim` builds and uses the dev profile.
+//! `cargo xtask ci e2e` says which they are, `cargo test -p leasehold-sim` builds them: both in the dev profile, unless
+//! `LEASEHOLD_BIN` and `LEASEHOLD_WORKER_BIN` name others.
 
 mod at_the_machine;
 mod bad_input;

@@ -7,10 +7,10 @@ use leasehold_core::canonical::Value;
 use leasehold_core::claim::ReleaseReason;
 use leasehold_core::counter::SessionVersion;
 use leasehold_core::crypto::{Digest, Domain};
-use leasehold_core::id::{ProjectName, TaskName, WorkerId};
+use leasehold_core::id::{ProjectName, RunId, TaskName, WorkerId};
 use leasehold_core::resolve::Verb;
 use leasehold_core::role::Role;
-use leasehold_core::run::RunState;
+use leasehold_core::run::{Run, RunState};
 use leasehold_core::session::{Said, SessionFence};
 use leasehold_core::time::{Clock as _, Millis};
 use leasehold_core::trigger::TriggerKey;
@@ -105,20 +105,7 @@ pub(crate) async fn every_call<S: Store>(scene: &Scene<S>) {
     store.drain_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
     store.offline_session(SessionStep { session: session.clone(), version: beaten.session.version }).await.unwrap();
 
-    let filters = [
-        RunFilter::default(),
-        RunFilter { states: vec![RunState::Lost, RunState::Pending], ..RunFilter::default() },
-        RunFilter { project: Some(grant.run.project.clone()), before: Some(lost), ..RunFilter::default() },
-        RunFilter {
-            project: Some(grant.run.project.clone()),
-            task: grant.run.task.clone(),
-            since: Some(scene.clock.utc()),
-            ..RunFilter::default()
-        },
-    ];
-    for filter in filters {
-        store.runs(filter, 64).await.unwrap();
-    }
+    lists_runs(scene, &grant.run, lost).await;
     let text = lost.to_string();
     assert_eq!(store.runs_by_prefix(&text).await.unwrap(), [lost]);
     assert!(!store.events(EventsAfter { run: lost, after: None }, 64).await.unwrap().is_empty());
@@ -139,6 +126,23 @@ pub(crate) fn told_of_every_method(calls: &BTreeSet<(&'static str, Access)>) {
     let methods = METHODS.iter().copied().filter(|(method, _)| !["now", "warning"].contains(method));
     let calls: BTreeSet<_> = calls.iter().copied().filter(|(method, _)| *method != "now").collect();
     assert_eq!(calls, methods.collect());
+}
+
+async fn lists_runs<S: Store>(scene: &Scene<S>, run: &Run, before: RunId) {
+    let filters = [
+        RunFilter::default(),
+        RunFilter { states: vec![RunState::Lost, RunState::Pending], ..RunFilter::default() },
+        RunFilter { project: Some(run.project.clone()), before: Some(before), ..RunFilter::default() },
+        RunFilter {
+            project: Some(run.project.clone()),
+            task: run.task.clone(),
+            since: Some(scene.clock.utc()),
+            ..RunFilter::default()
+        },
+    ];
+    for filter in filters {
+        scene.store.runs(filter, 64).await.unwrap();
+    }
 }
 
 async fn installs<S: Store>(scene: &Scene<S>) {

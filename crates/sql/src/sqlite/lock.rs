@@ -15,7 +15,7 @@ use super::open::OpenError;
 /// The lock of a database, held until it is dropped.
 #[derive(Debug)]
 pub struct Lock {
-    _file: File,
+    file: File,
 }
 
 impl Lock {
@@ -37,7 +37,15 @@ impl Lock {
         }
         file.set_len(0).and_then(|()| file.rewind()).map_err(refused)?;
         writeln!(file, "{}", std::process::id()).map_err(refused)?;
-        Ok(Self { _file: file })
+        Ok(Self { file })
+    }
+}
+
+impl Drop for Lock {
+    /// Closing would not be enough: a child that is about to execute something holds a copy of the descriptor until it does.
+    fn drop(&mut self) {
+        // What cannot be unlocked ends with the process.
+        let _ = flock(&self.file, FlockOperation::Unlock);
     }
 }
 
@@ -126,6 +134,17 @@ mod tests {
         drop(lock);
         assert_eq!(holder(&path).unwrap(), Holder::Nobody);
         assert!(Lock::take(&path).is_ok());
+    }
+
+    #[test]
+    fn a_dropped_lock_is_free_although_a_copy_of_its_descriptor_lives() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("a.db");
+        let lock = Lock::take(&path).unwrap();
+        let copy = lock.file.try_clone().unwrap();
+        drop(lock);
+        assert!(Lock::take(&path).is_ok());
+        drop(copy);
     }
 
     #[test]
