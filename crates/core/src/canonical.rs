@@ -6,7 +6,9 @@
 
 use std::collections::BTreeMap;
 
-use crate::limits::CANONICAL_DEPTH;
+mod parse;
+
+use parse::Parser;
 
 /// A value that has a canonical form.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -123,18 +125,21 @@ impl Value {
     }
 
     /// The value of JSON in any spelling; still refuses null, floats, duplicate keys, and depth over
-    /// [`CANONICAL_DEPTH`].
+    /// [`CANONICAL_DEPTH`](crate::limits::CANONICAL_DEPTH).
     pub fn parse(bytes: &[u8], limit: usize) -> Result<Self, CanonicalError> {
-        if bytes.len() > limit {
-            return Err(CanonicalError::TooLarge { got: bytes.len(), limit });
-        }
-        let text = std::str::from_utf8(bytes)
-            .map_err(|error| CanonicalError::Syntax { at: error.valid_up_to(), problem: "not UTF-8" })?;
-        let mut parser = Parser { text, at: 0 };
-        parser.spaces();
-        let value = parser.value(0)?;
-        parser.spaces();
-        if parser.at == text.len() { Ok(value) } else { Err(parser.refused("unexpected text after the value")) }
+        Parser::of(bytes, limit)?.whole()
+    }
+
+    /// The value as [`Self::parse`] reads it, without the members of the list that stands as `key` in the outermost map:
+    /// each is handed to `member` and not kept, so that a list of many costs what its largest member does. What was handed
+    /// over counts for nothing if the value is refused.
+    pub fn parse_apart(
+        bytes: &[u8],
+        limit: usize,
+        key: &str,
+        mut member: impl FnMut(Self),
+    ) -> Result<Self, CanonicalError> {
+        Parser::of(bytes, limit)?.apart(key, &mut member).whole()
     }
 
     /// The value of canonical bytes; refuses every other spelling.
@@ -167,211 +172,12 @@ fn write_text(text: &str, out: &mut String) {
     out.push('"');
 }
 
-struct Parser<'t> {
-    text: &'t str,
-    at: usize,
-}
-
-impl Parser<'_> {
-    fn refused(&self, problem: &'static str) -> CanonicalError {
-        CanonicalError::Syntax { at: self.at, problem }
-    }
-
-    fn peek(&self) -> Option<u8> {
-        self.text.as_bytes().get(self.at).copied()
-    }
-
-    fn eat(&mut self, byte: u8) -> bool {
-        let found = self.peek() == Some(byte);
-        if found {
-            self.at += 1;
-        }
-        found
-    }
-
-    fn spaces(&mut self) {
-        while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
-            self.at += 1;
-        }
-    }
-
-    fn value(&mut self, depth: usize) -> Result<Value, CanonicalError> {
-        match self.peek() {
-            Some(b'{' | b'[') if depth == CANONICAL_DEPTH => Err(self.refused("nested too deeply")),
-            Some(b'{') => self.entries(depth + 1),
-            Some(b'[') => self.items(depth + 1),
-            Some(b'"') => Ok(Value::Text(self.string()?)),
-            Some(b'-' | b'0'..=b'9') => self.integer(),
-            Some(b't') => self.word("true", Value::Bool(true)),
-            Some(b'f') => self.word("false", Value::Bool(false)),
-            Some(b'n') => Err(self.refused("null is not allowed: leave the field out")),
-            Some(_) => Err(self.refused("expected a value")),
-            None => Err(self.refused("the text ends where a value should be")),
-        }
-    }
-
-    fn word(&mut self, word: &str, value: Value) -> Result<Value, CanonicalError> {
-        if self.text.as_bytes()[self.at..].starts_with(word.as_bytes()) {
-            self.at += word.len();
-            Ok(value)
-        } else {
-            Err(self.refused("expected a value"))
-        }
-    }
-
-    fn integer(&mut self) -> Result<Value, CanonicalError> {
-        let start = self.at;
-        self.eat(b'-');
-        let digits = self.at;
-        while let Some(b'0'..=b'9') = self.peek() {
-            self.at += 1;
-        }
-        if let Some(b'.' | b'e' | b'E') = self.peek() {
-            return Err(self.refused("only whole numbers are allowed"));
-        }
-        let leading_zero = self.at > digits + 1 && self.text.as_bytes()[digits] == b'0';
-        let text = &self.text[start..self.at];
-        if leading_zero || text == "-0" {
-            return Err(CanonicalError::Syntax {
-                at: start,
-                problem: "a number has no leading zero and no negative zero",
-            });
-        }
-        let number = text.parse().map(Value::Int);
-        number.map_err(|_| CanonicalError::Syntax { at: start, problem: "not a whole number of 64 bits" })
-    }
-
-    fn items(&mut self, depth: usize) -> Result<Value, CanonicalError> {
-        self.at += 1;
-        let mut values = Vec::new();
-        self.spaces();
-        if self.eat(b']') {
-            return Ok(Value::List(values));
-        }
-        loop {
-            self.spaces();
-            values.push(self.value(depth)?);
-            self.spaces();
-            if self.eat(b']') {
-                return Ok(Value::List(values));
-            }
-            if !self.eat(b',') {
-                return Err(self.refused("expected `,` or `]`"));
-            }
-        }
-    }
-
-    fn entries(&mut self, depth: usize) -> Result<Value, CanonicalError> {
-        self.at += 1;
-        let mut entries = BTreeMap::new();
-        self.spaces();
-        if self.eat(b'}') {
-            return Ok(Value::Map(entries));
-        }
-        loop {
-            self.spaces();
-            let key_at = self.at;
-            if self.peek() != Some(b'"') {
-                return Err(self.refused("expected a name in quotes"));
-            }
-            let key = self.string()?;
-            self.spaces();
-            if !self.eat(b':') {
-                return Err(self.refused("expected `:`"));
-            }
-            self.spaces();
-            let value = self.value(depth)?;
-            if entries.insert(key, value).is_some() {
-                return Err(CanonicalError::Syntax { at: key_at, problem: "the same name twice" });
-            }
-            self.spaces();
-            if self.eat(b'}') {
-                return Ok(Value::Map(entries));
-            }
-            if !self.eat(b',') {
-                return Err(self.refused("expected `,` or `}`"));
-            }
-        }
-    }
-
-    fn string(&mut self) -> Result<String, CanonicalError> {
-        self.at += 1;
-        let mut out = String::new();
-        loop {
-            let Some(c) = self.text[self.at..].chars().next() else {
-                return Err(self.refused("the text ends inside a string"));
-            };
-            match c {
-                '"' => {
-                    self.at += 1;
-                    return Ok(out);
-                }
-                '\\' => {
-                    self.at += 1;
-                    out.push(self.escape()?);
-                }
-                c if u32::from(c) < 0x20 => return Err(self.refused("a control character must be escaped")),
-                c => {
-                    self.at += c.len_utf8();
-                    out.push(c);
-                }
-            }
-        }
-    }
-
-    fn escape(&mut self) -> Result<char, CanonicalError> {
-        let c = match self.peek() {
-            Some(b'"') => '"',
-            Some(b'\\') => '\\',
-            Some(b'/') => '/',
-            Some(b'b') => '\u{8}',
-            Some(b'f') => '\u{c}',
-            Some(b'n') => '\n',
-            Some(b'r') => '\r',
-            Some(b't') => '\t',
-            Some(b'u') => {
-                self.at += 1;
-                return self.unicode();
-            }
-            _ => return Err(self.refused("unknown escape")),
-        };
-        self.at += 1;
-        Ok(c)
-    }
-
-    fn unicode(&mut self) -> Result<char, CanonicalError> {
-        let high = self.four_hex()?;
-        let code = if (0xd800..0xdc00).contains(&high) {
-            if !(self.eat(b'\\') && self.eat(b'u')) {
-                return Err(self.refused("half of a surrogate pair"));
-            }
-            let low = self.four_hex()?;
-            if !(0xdc00..0xe000).contains(&low) {
-                return Err(self.refused("half of a surrogate pair"));
-            }
-            0x1_0000 + ((high - 0xd800) << 10) + (low - 0xdc00)
-        } else {
-            high
-        };
-        char::from_u32(code).ok_or_else(|| self.refused("half of a surrogate pair"))
-    }
-
-    fn four_hex(&mut self) -> Result<u32, CanonicalError> {
-        let mut code = 0;
-        for _ in 0..4 {
-            let digit = self.peek().and_then(|byte| char::from(byte).to_digit(16));
-            code = code * 16 + digit.ok_or_else(|| self.refused("expected four hexadecimal digits"))?;
-            self.at += 1;
-        }
-        Ok(code)
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::limits::CANONICAL_DEPTH;
 
     const LIMIT: usize = 1 << 20;
 
@@ -408,6 +214,33 @@ mod tests {
     fn keys_are_sorted_and_nothing_is_padded() {
         let value = Value::parse(b" { \"b\" : [ 1 , -2 ] , \"a\" : { \"x\\u002fy\" : true } } ", LIMIT).unwrap();
         assert_eq!(value.to_canonical_text(), r#"{"a":{"x/y":true},"b":[1,-2]}"#);
+    }
+
+    #[test]
+    fn the_members_of_one_list_are_handed_over_one_by_one() {
+        let read = |text: &str| {
+            let mut members = Vec::new();
+            let value = Value::parse_apart(text.as_bytes(), LIMIT, "tasks", |member| members.push(member))?;
+            Ok((value.to_canonical_text(), Value::List(members).to_canonical_text()))
+        };
+        for (text, value, members) in [
+            (
+                r#"{"a":[1],"tasks":[{"b":2},[3] , "x"],"z":true}"#,
+                r#"{"a":[1],"tasks":[],"z":true}"#,
+                r#"[{"b":2},[3],"x"]"#,
+            ),
+            (r#"{"tasks":{"tasks":[1]}}"#, r#"{"tasks":{"tasks":[1]}}"#, "[]"),
+            (r#"{"tasks":1}"#, r#"{"tasks":1}"#, "[]"),
+            (r#"{"a":{"tasks":[1]}}"#, r#"{"a":{"tasks":[1]}}"#, "[]"),
+            (r#"[{"tasks":[1]}]"#, r#"[{"tasks":[1]}]"#, "[]"),
+            (r#"{"tasks":[]}"#, r#"{"tasks":[]}"#, "[]"),
+        ] {
+            assert_eq!(read(text), Ok((value.to_owned(), members.to_owned())), "{text}");
+        }
+        for text in [r#"{"tasks":[1,]}"#, r#"{"tasks":[1],"tasks":[2]}"#, r#"{"tasks":[1]"#, r#"{"tasks":[1]} 2"#] {
+            assert_eq!(read(text).map(|_| ()), Value::parse(text.as_bytes(), LIMIT).map(|_| ()), "{text}");
+            assert!(read(text).is_err(), "{text}");
+        }
     }
 
     #[test]

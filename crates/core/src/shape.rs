@@ -136,7 +136,7 @@ fn distance(a: &str, b: &str) -> usize {
 }
 
 /// Mistakes that one reading reports: input from outside decides how many there are.
-const ERRORS: usize = 64;
+pub const ERRORS: usize = 64;
 
 /// Where one reading collects its errors.
 #[derive(Debug, Default)]

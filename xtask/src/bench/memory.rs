@@ -22,10 +22,25 @@ impl Memory {
         Ok(Self { resident: field("Rss:")?, private_dirty: field("Private_Dirty:")? })
     }
 
+    /// The most that the process `pid` had resident since [`forget_peak`], in KiB.
+    pub(crate) fn peak(pid: u32) -> Result<u64> {
+        let file = format!("/proc/{pid}/status");
+        let text = std::fs::read_to_string(&file).with_context(|| format!("cannot read {file}"))?;
+        let line = text.lines().find_map(|line| line.strip_prefix("VmHWM:"));
+        let kib = line.and_then(|line| line.split_whitespace().next()?.parse().ok());
+        kib.with_context(|| format!("{file} has no VmHWM"))
+    }
+
     /// For people.
     pub(crate) fn text(self) -> String {
         format!("{} KiB ({} KiB)", self.resident, self.private_dirty)
     }
+}
+
+/// From now on the peak of the process `pid` is counted anew.
+pub(crate) fn forget_peak(pid: u32) -> Result<()> {
+    let file = format!("/proc/{pid}/clear_refs");
+    std::fs::write(&file, "5").with_context(|| format!("cannot write {file}"))
 }
 
 /// The child of `parent` whose command line holds `word`.

@@ -12,13 +12,15 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 use anyhow::{Context as _, Result, bail, ensure};
 
 use super::machine::{per_second, syncs_per_second, to_millis};
-use super::memory::Memory;
+use super::memory::{Memory, forget_peak};
 use super::product;
 use super::{Options, machine_now, stamp};
 use crate::checkout::target_directory;
 
 /// How long applying may take before the minute at which everything is due.
 const AHEAD: Duration = Duration::from_secs(75);
+/// Due triggers that the control plane reads at once (`core::limits::PAGE`).
+const PAGE: usize = 64;
 /// How long the runs may be awaited.
 const PATIENCE: Duration = Duration::from_mins(10);
 
@@ -29,20 +31,26 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     let syncs = syncs_per_second(Duration::from_secs(2))?;
     println!("{}\n", machine_now());
     let place = Place::start()?;
-    let before = Memory::of(place.serve.id())?;
+    let serve = place.serve.id();
+    let before = Memory::of(serve)?;
+    forget_peak(serve)?;
     let due = next_minute(AHEAD)?;
     eprintln!("applying {} tasks …", options.tasks);
     place.write_tasks(options.tasks, due)?;
     let first = place.apply()?;
     let again = place.apply()?;
-    let applied = Memory::of(place.serve.id())?;
+    let (applying, applied) = (Memory::peak(serve)?, Memory::of(serve)?);
     ensure!(since_epoch()? < due, "applying took longer than {} s: nothing is due any more", AHEAD.as_secs());
 
     eprintln!("waiting for {} runs, due at {} s after the epoch …", options.tasks, due.as_secs());
     let from_due = |now: Duration| now.saturating_sub(due);
+    let looks = place.evaluations()?;
     let begun = place.until_runs(1)?;
+    let settled = Memory::of(serve)?;
+    forget_peak(serve)?;
     let ended = place.until_runs(options.tasks)?;
-    let fired = Memory::of(place.serve.id())?;
+    let (firing, fired) = (Memory::peak(serve)?, Memory::of(serve)?);
+    let pages = place.evaluations()?.saturating_sub(looks);
     let took = from_due(ended);
     let rate = per_second(u32::try_from(options.tasks)?, 0, i128::try_from(took.as_nanos())?);
 
@@ -52,9 +60,16 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     println!("| first run after the minute | {:.2} s |", from_due(begun).as_secs_f64());
     println!("| last run after the minute | {:.2} s |", took.as_secs_f64());
     println!("| runs per second, of {syncs:.0} synced files per second | {rate:.0} ({:.3}) |", rate / syncs);
+    let each = to_f64(options.tasks)? / to_f64(pages.max(1))?;
+    println!(
+        "| due triggers read in pages of at most {PAGE}, each a transaction | {pages} pages, {each:.1} runs each |"
+    );
     println!("| control plane before, resident (private dirty) | {} |", before.text());
-    println!("| with the tasks | {} |", applied.text());
-    println!("| with their runs | {} |\n", fired.text());
+    println!("| the most while they were applied, resident | {applying} KiB |");
+    println!("| when they were | {} |", applied.text());
+    println!("| when the minute came | {} |", settled.text());
+    println!("| the most while they fired, resident | {firing} KiB |");
+    println!("| when they had | {} |\n", fired.text());
     Ok(())
 }
 
@@ -102,11 +117,25 @@ impl Place {
 
     /// Runs that wait.
     fn pending(&self) -> Result<usize> {
+        self.counted("leasehold_runs{state=\"pending\"")
+    }
+
+    /// Pages of due triggers that were read; a look that finds nothing due is one.
+    fn evaluations(&self) -> Result<usize> {
+        self.counted("leasehold_store_calls_total{call=\"fire_triggers\"")
+    }
+
+    /// The sum of the metrics that begin so.
+    fn counted(&self, begins: &str) -> Result<usize> {
         let text = product::ask(&self.directory.path().join("leasehold-data/admin.sock"), "GET", "/metrics", "")?;
-        let line = text.lines().find_map(|line| line.strip_prefix("leasehold_runs{state=\"pending\"} "));
-        let count = line.context("no count of pending runs")?.trim();
-        // A gauge is written as a number with or without a fraction.
-        count.split('.').next().unwrap_or(count).parse().with_context(|| format!("`{count}` is no count"))
+        let mut lines = text.lines().filter(|line| line.starts_with(begins)).peekable();
+        ensure!(lines.peek().is_some(), "no metric {begins}");
+        lines.try_fold(0, |sum, line| {
+            let count = line.rsplit(' ').next().unwrap_or_default();
+            // A gauge is written as a number with or without a fraction.
+            let whole: usize = count.split('.').next().unwrap_or(count).parse().with_context(|| line.to_owned())?;
+            Ok(sum + whole)
+        })
     }
 
     /// When so many runs were there, since the epoch.
@@ -140,6 +169,10 @@ fn leasehold(directory: &Path) -> Result<Command> {
         command.env_remove(variable);
     }
     Ok(command)
+}
+
+fn to_f64(count: usize) -> Result<f64> {
+    Ok(f64::from(u32::try_from(count)?))
 }
 
 #[expect(clippy::disallowed_methods, reason = "schedules follow the wall clock, and so does who measures them")]

@@ -34,9 +34,17 @@ pub(super) fn read<T>(
     known: &[&str],
     read: impl FnOnce(&Table<'_>, &Report) -> Option<T>,
 ) -> Result<T, Vec<ShapeError>> {
-    let value = value(body, limit)?;
+    table(&value(body, limit)?, known, read)
+}
+
+/// Reads a value as a table of `known` keys; answers every mistake.
+pub(super) fn table<T>(
+    value: &Value,
+    known: &[&str],
+    read: impl FnOnce(&Table<'_>, &Report) -> Option<T>,
+) -> Result<T, Vec<ShapeError>> {
     let report = Report::new();
-    let root = report.root(&value);
+    let root = report.root(value);
     let request = root.table(known).and_then(|table| read(&table, &report));
     drop(root);
     report.finish(request)?.ok_or_else(Vec::new)
@@ -45,6 +53,16 @@ pub(super) fn read<T>(
 /// The value of a body of at most `limit` bytes.
 pub(super) fn value(body: &[u8], limit: usize) -> Result<Value, Vec<ShapeError>> {
     Value::parse(body, limit).map_err(|error| vec![of_syntax(error)])
+}
+
+/// The same, but the members of its list `key` are handed to `member` one by one and not kept.
+pub(super) fn value_apart(
+    body: &[u8],
+    limit: usize,
+    key: &str,
+    member: impl FnMut(Value),
+) -> Result<Value, Vec<ShapeError>> {
+    Value::parse_apart(body, limit, key, member).map_err(|error| vec![of_syntax(error)])
 }
 
 fn of_syntax(error: CanonicalError) -> ShapeError {

@@ -7,7 +7,7 @@ use leasehold_core::crypto::Digest;
 use leasehold_core::id::{ProjectName, TaskName};
 use leasehold_core::limits::{APPLY_BODY, APPLY_TASKS, ARGUMENT_BYTES, PARAMETERS, REVISION_BODY};
 use leasehold_core::revision::Revision;
-use leasehold_core::shape::{Field, ShapeError, ShapeErrorKind};
+use leasehold_core::shape::{ERRORS, Field, ShapeError, ShapeErrorKind};
 use leasehold_core::task::{Plan, Planned, Task};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -44,48 +44,85 @@ const APPLY_KEYS: [&str; 4] = ["cascade", "plan", "prune", "tasks"];
 asked!(ApplyTasks, APPLY_BODY);
 
 impl ApplyTasks {
-    /// Reads a body; answers every mistake.
+    /// Reads a body; answers every mistake. The tasks are read one by one: as one value they would take many times the
+    /// body's memory.
     pub fn parse(body: &[u8]) -> Result<Self, Vec<ShapeError>> {
-        request::read(body, APPLY_BODY, &APPLY_KEYS, |table, report| {
+        let mut said = Said::default();
+        let value = request::value_apart(body, APPLY_BODY, "tasks", |task| said.add(&task))?;
+        request::table(&value, &APPLY_KEYS, |table, report| {
             let prune = table.optional("prune").and_then(|f| f.boolean()).unwrap_or_default();
             let cascade = table.optional("cascade").and_then(|f| f.boolean()).unwrap_or_default();
             let plan = table.optional("plan").and_then(|f| f.parsed(DIGEST_BYTES));
-            let mut tasks = BTreeMap::new();
-            for field in table.required("tasks", "a list of tasks, each in the shape of a task file")?.list(APPLY_TASKS)
-            {
-                match Revision::from_value(field.value()) {
-                    Ok(revision) => add(&field, revision, &mut tasks),
-                    Err(errors) => request::at(field.path(), errors).for_each(|error| report.add(error)),
-                }
+            let field = table.required("tasks", "a list of tasks, each in the shape of a task file")?;
+            // Its members were handed over.
+            field.list(0);
+            if said.members > APPLY_TASKS {
+                let (got, allowed) = (format!("{} members", said.members), format!("at most {APPLY_TASKS}"));
+                field.refuse(ShapeErrorKind::Limit, got, allowed);
+                return None;
             }
-            Some(Self { tasks, prune, cascade, plan })
+            said.mistakes.into_iter().for_each(|error| report.add(error));
+            Some(Self { tasks: said.tasks, prune, cascade, plan })
         })
     }
 
     /// The body.
     pub fn to_body(&self) -> Vec<u8> {
-        let mut entries = vec![
-            ("cascade", Value::Bool(self.cascade)),
-            ("prune", Value::Bool(self.prune)),
-            ("tasks", Value::List(self.tasks.values().map(Revision::to_value).collect())),
-        ];
+        let mut entries = vec![("cascade", Value::Bool(self.cascade)), ("prune", Value::Bool(self.prune))];
         if let Some(plan) = self.plan {
             entries.push(("plan", Value::text(plan.to_string())));
         }
-        Value::map(entries).to_bytes()
+        // Task by task, for the reason they are read so.
+        let mut body = Value::map(entries).to_bytes();
+        body.pop();
+        body.extend_from_slice(b",\"tasks\":[");
+        for (index, revision) in self.tasks.values().enumerate() {
+            if index > 0 {
+                body.push(b',');
+            }
+            body.append(&mut revision.to_canonical_bytes());
+        }
+        body.extend_from_slice(b"]}");
+        body
     }
 }
 
-fn add(field: &Field<'_>, revision: Revision, tasks: &mut BTreeMap<TaskName, Revision>) {
-    let Some(name) = revision.name().cloned() else {
-        field.refuse(ShapeErrorKind::Missing, "a task without a name", "`name`: what the task is called");
-        return;
-    };
-    if tasks.contains_key(&name) {
-        field.refuse(ShapeErrorKind::Value, format!("the task `{name}` twice"), "each task once");
-        return;
+/// What the tasks of a body say.
+#[derive(Default)]
+struct Said {
+    members: usize,
+    tasks: BTreeMap<TaskName, Revision>,
+    mistakes: Vec<ShapeError>,
+}
+
+impl Said {
+    fn add(&mut self, task: &Value) {
+        let at = format!("tasks[{}]", self.members);
+        self.members += 1;
+        // What is refused anyway is not read.
+        if self.members > APPLY_TASKS || self.mistakes.len() >= ERRORS {
+            return;
+        }
+        let (kind, got, allowed) = match Revision::from_value(task) {
+            Err(errors) => {
+                self.mistakes.extend(request::at(&at, errors));
+                return;
+            }
+            Ok(revision) => match revision.name().cloned() {
+                None => {
+                    (ShapeErrorKind::Missing, "a task without a name".to_owned(), "`name`: what the task is called")
+                }
+                Some(name) if self.tasks.contains_key(&name) => {
+                    (ShapeErrorKind::Value, format!("the task `{name}` twice"), "each task once")
+                }
+                Some(name) => {
+                    self.tasks.insert(name, revision);
+                    return;
+                }
+            },
+        };
+        self.mistakes.push(ShapeError::new(at, kind, got, allowed));
     }
-    tasks.insert(name, revision);
 }
 
 /// One task, in the shape of its file; its name is the path's.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::path::PathBuf;
 
 use clap::Args;
+use leasehold_core::limits::APPLY_BODY;
 use leasehold_core::task::Step;
 use leasehold_wire::api::route;
 use leasehold_wire::api::task::{ApplyTasks, PlanAnswer, PlanLine, TasksAnswer};
@@ -13,6 +14,7 @@ use super::InProject;
 use crate::client::{Asked, Client};
 use crate::commands::connected::Connected;
 use crate::exit::Exit;
+use crate::failure::UsageError;
 use crate::task_files;
 
 const AFTER_HELP: &str = "\
@@ -24,6 +26,7 @@ Examples:
 
 The plan is shown and then carried out in one transaction: if anything changed in between, nothing
 is done. Applied again, nothing changes. Runs that are there keep what they were submitted with.
+At most 10000 tasks, and 32 MiB of them as they are sent, are taken at once.
 
 Exit codes:
   0 done, or nothing to do · 2 a file has mistakes: all of them are told
@@ -93,7 +96,12 @@ impl Apply {
 
 /// What applying would do.
 pub(super) async fn plan(client: &Client, project: &str, wanted: &ApplyTasks) -> anyhow::Result<PlanAnswer> {
-    Ok(client.post(&route::of_project(route::TASKS_PLAN, project), Asked::json(wanted.to_body())).await?)
+    let body = wanted.to_body();
+    if body.len() > APPLY_BODY {
+        let told = format!("these tasks are {} bytes to send: at most {APPLY_BODY} are taken at once", body.len());
+        return Err(UsageError(format!("{told}; apply them in parts, without --prune")).into());
+    }
+    Ok(client.post(&route::of_project(route::TASKS_PLAN, project), Asked::json(body)).await?)
 }
 
 /// The names of what changes, a line each.
