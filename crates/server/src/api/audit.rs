@@ -7,7 +7,7 @@ use leasehold_wire::api::page::Page;
 
 use super::Api;
 use super::answer::{Answered, Json};
-use super::query::{AFTER, Known, LIMIT, Param, Query};
+use super::query::{AFTER, COUNTED, Known, LIMIT, Param, Query};
 
 /// What the audit is asked by.
 pub(super) struct Listed;
@@ -18,7 +18,7 @@ impl Known for Listed {
 
 pub(super) async fn audit(State(api): State<Api>, query: Query<Listed>) -> Answered<Page<AuditEntry>> {
     let limit = query.limit()?;
-    let last = query.one("after")?;
+    let last = query.number("after", COUNTED)?;
     let page =
         if query.switch("newest")? { AuditPage::Newest { before: last } } else { AuditPage::Oldest { after: last } };
     let rows = api.control.audit(page, limit).await?;

@@ -16,7 +16,7 @@ use super::Api;
 use super::answer::{Json, to_json};
 use super::describe::{Answers, Contract, Schemas};
 use super::problem::ApiError;
-use super::query::{AFTER, Known, LIMIT, Param, Query};
+use super::query::{AFTER, COUNTED, Known, LIMIT, Param, Query};
 use super::request::AtRun;
 use super::sse::{LastEventId, Source, respond};
 
@@ -59,7 +59,7 @@ pub(super) async fn events(
     query: Query<Told>,
     LastEventId(last): LastEventId,
 ) -> Result<Story, ApiError> {
-    let after = query.one::<u64>("after")?.map(|number| sequence("after", number)).transpose()?;
+    let after = query.number("after", COUNTED)?.map(|number| sequence("after", number)).transpose()?;
     if !query.switch("follow")? {
         let limit = query.limit()?;
         let events = api.control.events(run, after, limit).await?;

@@ -30,7 +30,7 @@ use serde_json::json;
 use super::Api;
 use super::describe::{Answers, Contract, Schemas};
 use super::problem::ApiError;
-use super::query::{Known, Param, Query};
+use super::query::{COUNTED, Known, Param, Query};
 use super::request::AtRun;
 use super::sse::{LastEventId, Source, respond};
 
@@ -88,7 +88,7 @@ pub(super) async fn log(
     query: Query<Read>,
     LastEventId(last): LastEventId,
 ) -> Result<Printed, ApiError> {
-    let only: Option<u64> = query.one("attempt")?;
+    let only = query.number("attempt", COUNTED)?;
     let follow = query.switch("follow")?;
     let view = api.control.run_view(run).await?;
     let number = match only {

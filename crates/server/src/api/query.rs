@@ -2,6 +2,7 @@
 
 use std::fmt::Display;
 use std::marker::PhantomData;
+use std::ops::RangeInclusive;
 use std::str::FromStr;
 
 use axum::extract::FromRequestParts;
@@ -50,6 +51,9 @@ pub(super) const LIMIT: Param = Param {
 
 /// Where a page begins.
 pub(super) const AFTER: Param = Param::text("after", "What the page before said as `next`.");
+
+/// The numbers of what is counted: events, attempts, lines of the audit.
+pub(super) const COUNTED: RangeInclusive<u64> = 0..=i64::MAX.unsigned_abs();
 
 /// What a route's query may name.
 pub(super) trait Known: Send {
@@ -136,15 +140,20 @@ impl<K: Known> Query<K> {
         }
     }
 
+    /// A number within `range`, which may stand once. What is none is refused in the words of one outside.
+    pub(super) fn number<N>(&self, name: &str, range: RangeInclusive<N>) -> Result<Option<N>, ApiError>
+    where
+        N: FromStr + Ord + Display,
+    {
+        let Some(text) = self.text(name)? else { return Ok(None) };
+        let number = text.parse().ok().filter(|number| range.contains(number));
+        let allowed = || format!("an integer from {} to {}", range.start(), range.end());
+        number.map(Some).ok_or_else(|| ApiError::field(name, text, allowed()))
+    }
+
     /// How many of a list: 1 to [`limits::PAGE`], all of a page unless said.
     pub(super) fn limit(&self) -> Result<usize, ApiError> {
-        match self.one::<usize>("limit")? {
-            None => Ok(limits::PAGE),
-            Some(limit) if (1..=limits::PAGE).contains(&limit) => Ok(limit),
-            Some(other) => {
-                Err(ApiError::field("limit", other.to_string(), format!("an integer from 1 to {}", limits::PAGE)))
-            }
-        }
+        Ok(self.number("limit", 1..=limits::PAGE)?.unwrap_or(limits::PAGE))
     }
 }
 

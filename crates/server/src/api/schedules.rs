@@ -16,7 +16,6 @@ use serde_json::json;
 use super::Api;
 use super::access::By;
 use super::answer::{Answered, Json};
-use super::problem::ApiError;
 use super::query::{AFTER, Known, LIMIT, Param, Query};
 use super::request::{AtProject, AtTask, JsonBody};
 
@@ -110,10 +109,7 @@ pub(super) async fn fire_times(
     AtTask(task): AtTask,
     query: Query<Times>,
 ) -> Answered<FireTimes> {
-    let count = query.one::<usize>("count")?.unwrap_or(COUNT);
-    if !(1..=FIRE_TIMES).contains(&count) {
-        return Err(ApiError::field("count", count.to_string(), format!("an integer from 1 to {FIRE_TIMES}")));
-    }
+    let count = query.number("count", 1..=FIRE_TIMES)?.unwrap_or(COUNT);
     let trigger: Option<TriggerName> = query.one("trigger")?;
     let (times, paused) = api.control.fire_times(&project, &task, trigger.as_ref(), count).await?;
     let times = times.into_iter().map(|(trigger, at)| FireTime { trigger, at: at.into() }).collect();

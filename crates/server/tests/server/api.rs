@@ -173,6 +173,7 @@ async fn bad_input_is_named_with_what_is_allowed_and_changes_nothing() {
         ("limit=0", "limit", None),
         ("limit=65", "limit", None),
         ("limit=1&limit=2", "limit", None),
+        ("limit=x", "limit", None),
         ("since=yesterday", "since", None),
         ("after=7", "after", None),
     ] {
@@ -181,6 +182,37 @@ async fn bad_input_is_named_with_what_is_allowed_and_changes_nothing() {
         assert_eq!(problem.errors[0].nearest.as_deref(), nearest, "{query}");
     }
     assert_eq!(cluster.dump(), before);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_number_that_is_none_is_refused_with_what_is_allowed() {
+    let cluster = Cluster::start().await;
+    let token = Some(cluster.token.as_str());
+    let run = cluster.api(token, post(route::RUNS, TRUE.to_owned())).await.json::<RunDetail>().item.id;
+    let runs = route::RUNS;
+    let counted = "an integer from 0 to 9223372036854775807";
+    for (path, field, got, allowed) in [
+        (format!("{runs}?limit=x"), "limit", "x", "an integer from 1 to 64"),
+        (format!("{runs}?limit="), "limit", "", "an integer from 1 to 64"),
+        (format!("{runs}?limit=-1"), "limit", "-1", "an integer from 1 to 64"),
+        (format!("{runs}?limit=1e1"), "limit", "1e1", "an integer from 1 to 64"),
+        (format!("{runs}?limit=99999999999999999999"), "limit", "99999999999999999999", "an integer from 1 to 64"),
+        (format!("{}?after=x", route::AUDIT), "after", "x", counted),
+        (format!("{runs}/{run}/events?after=x"), "after", "x", counted),
+        (format!("{runs}/{run}/log?attempt=first"), "attempt", "first", counted),
+        (
+            "/api/v1/projects/default/tasks/none/fire-times?count=many".to_owned(),
+            "count",
+            "many",
+            "an integer from 1 to",
+        ),
+    ] {
+        let problem = cluster.api(token, get(&path)).await.problem();
+        let error = &problem.errors[0];
+        assert_eq!((error.path.as_str(), error.got.as_str()), (field, got), "{path}: {problem:?}");
+        assert!(error.allowed.starts_with(allowed), "{path}: {problem:?}");
+    }
     cluster.stop().await;
 }
 
