@@ -27,6 +27,9 @@ pub(crate) enum DataError {
         /// What the system said; part of the sentence, so that it stands before the fix.
         source: io::Error,
     },
+    /// It is something else.
+    #[error("{} is a file, not a directory: name the data directory of a control plane with --data", .0.display())]
+    NotADirectory(PathBuf),
     /// The master key is not one.
     #[error("{}: {source}. Put the key back that this data was made with", path.display())]
     Key {
@@ -79,8 +82,18 @@ impl DataDirectory {
 
     /// The one at `path`, as it is: nothing is made and nothing is changed.
     pub(crate) fn existing(path: &Path) -> Result<Self, DataError> {
-        let path = path.canonicalize().map_err(|source| DataError::Unusable { path: path.to_owned(), source })?;
+        let refused = |source| DataError::Unusable { path: path.to_owned(), source };
+        let path = path.canonicalize().map_err(refused)?;
+        if !fs::metadata(&path).map_err(refused)?.is_dir() {
+            return Err(DataError::NotADirectory(path));
+        }
         Ok(Self { path })
+    }
+
+    /// Whether no control plane ever had it, as far as this user can see.
+    pub(crate) fn is_untouched(&self) -> bool {
+        let made = [self.database(), self.master_key_file(), self.ca_certificate(), self.database_seen()];
+        !made.iter().any(|path| fs::symlink_metadata(path).is_ok())
     }
 
     /// Where it is, absolute.
@@ -284,6 +297,8 @@ mod tests {
         fs::write(&blocked, "").unwrap();
         let told = DataDirectory::prepare(&blocked).unwrap_err().to_string();
         assert!(told.contains("blocked") && told.contains("--data"), "{told}");
+        let told = DataDirectory::existing(&blocked).unwrap_err().to_string();
+        assert!(told.contains("blocked is a file, not a directory") && told.contains("--data"), "{told}");
     }
 
     #[test]

@@ -63,6 +63,10 @@ impl Doctor {
 
     async fn look(&self) -> anyhow::Result<Vec<Finding>> {
         let data = DataDirectory::existing(&self.data)?;
+        let url = self.store.database.url()?;
+        if let Some(finding) = doctor::odd(&data, url.is_some()) {
+            return Ok(vec![finding]);
+        }
         let mut findings = doctor::files(&data, &self.store.master_key);
         findings.extend(doctor::room(data.path(), compose::network_file_system(data.path())));
         let holder = compose::holder(&data.database())?;
@@ -73,7 +77,7 @@ impl Doctor {
         findings.push(doctor::listener("api_listener", reached(self.listen), "--listen", runs).await);
         let ingress = doctor::listener("worker_listener", reached(self.worker_listen), "--worker-listen", runs).await;
         findings.push(ingress);
-        if let Some(url) = self.store.database.url()? {
+        if let Some(url) = url {
             findings.extend(of_postgres(&data, &url, holder).await);
             return Ok(findings);
         }
@@ -81,8 +85,7 @@ impl Doctor {
         let found = match tokio::task::spawn_blocking(move || compose::inspect(&data.database())).await? {
             Ok(found) => found,
             Err(error) => {
-                let advice = "name the data directory of a control plane with --data, or restore a backup";
-                findings.push(Finding::problem("database", error.to_string(), advice));
+                findings.push(doctor::unread(&error));
                 return Ok(findings);
             }
         };

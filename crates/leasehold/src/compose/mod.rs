@@ -39,7 +39,9 @@ impl Composed {
 }
 
 /// Looks at a database from outside; blocking.
-pub(crate) use leasehold_sql::sqlite::{Contents, Holder, Inspection, Stage, holder, inspect, network_file_system};
+pub(crate) use leasehold_sql::sqlite::{
+    Contents, Holder, InspectError, Inspection, Stage, holder, inspect, network_file_system,
+};
 
 /// Moves a store to PostgreSQL, and gives it back.
 pub(crate) use migrate_store::{Answer, Progress, Rows, migrate_store, take_back_store};

@@ -5,7 +5,21 @@ use leasehold_core::time::{Millis, UtcMillis};
 use leasehold_wire::api::time::Time;
 
 use super::{Finding, few, size};
-use crate::compose::{Contents, Inspection, Stage};
+use crate::compose::{Contents, InspectError, Inspection, Stage};
+
+/// A file that tells nothing.
+pub(crate) fn unread(error: &InspectError) -> Finding {
+    let advice = match error {
+        InspectError::NotThere(_) | InspectError::Empty(_) | InspectError::Foreign(_) => {
+            "name the data directory of a control plane with --data, or restore a backup"
+        }
+        InspectError::Unreadable { .. } => "run the doctor as the user whose data it is",
+        InspectError::Broken { .. } => {
+            "stop the control plane, copy the data directory as it is, and restore a backup; look at the disk"
+        }
+    };
+    Finding::problem("database", error.to_string(), advice)
+}
 
 /// The file itself.
 pub(crate) fn database(found: &Inspection) -> Vec<Finding> {
@@ -101,7 +115,9 @@ pub(crate) fn runs(found: &Contents) -> Finding {
 
 #[cfg(test)]
 mod tests {
+    use leasehold_core::database::{ClusterId, History, Timeline};
     use leasehold_core::time::LeaseInstant;
+    use leasehold_sql::sqlite::{Moved, Place};
 
     use super::super::Status;
     use super::*;
@@ -143,6 +159,54 @@ mod tests {
         assert_eq!(verdicts(&bad), [Status::Problem, Status::Problem, Status::Warning]);
         assert!(database(&bad).iter().all(|finding| finding.advice.is_some()));
         assert_eq!(verdicts(&Inspection { schema: (0, 1), ..bad })[1], Status::Warning);
+    }
+
+    #[test]
+    fn a_file_of_a_newer_program_and_one_that_was_moved_are_told_with_what_to_do() {
+        let found = Inspection { bytes: (4096, 0), schema: (7, 7), moved: None, damage: Vec::new(), contents: None };
+        let told = |found: &Inspection, check: &str| {
+            let findings = database(found);
+            let finding = findings.iter().find(|finding| finding.check == check).unwrap();
+            assert_eq!(finding.status, Status::Problem, "{finding:?}");
+            format!("{} → {}", finding.detail, finding.advice.as_deref().unwrap())
+        };
+        let newer = Inspection { schema: (8, 7), ..found.clone() };
+        assert_eq!(told(&newer, "schema"), "version 8, this program knows up to 7 → use a newer leasehold");
+        let moved = |stage| Inspection { moved: Some(to_postgres(stage)), ..found.clone() };
+        assert_eq!(
+            told(&moved(Stage::Finished), "store"),
+            "moved to postgres://db/leasehold at 2027-01-15T08:00:00Z: what is here is older → name it with --database \
+             postgres://db/leasehold, here and for `leasehold serve`"
+        );
+        for stage in [Stage::Copying, Stage::Committing] {
+            let told = told(&moved(stage), "store");
+            assert!(told.contains("begun and did not end") && told.contains("leasehold migrate-store"), "{told}");
+        }
+    }
+
+    fn to_postgres(stage: Stage) -> Moved {
+        let history = History { cluster: ClusterId::new(1), timeline: Timeline::new(1) };
+        let url = "postgres://db/leasehold".to_owned();
+        let to = Place { url, history, database: 1, schema: "public".to_owned() };
+        let id = "01900000-0000-7000-8000-000000000001".parse().unwrap();
+        Moved { id, to, stage, at: UtcMillis::new(1_800_000_000_000) }
+    }
+
+    #[test]
+    fn a_file_that_tells_nothing_is_named_with_what_to_do() {
+        let path = || "/data/leasehold.db".into();
+        let denied = std::io::Error::from(std::io::ErrorKind::PermissionDenied);
+        for (error, words, advice) in [
+            (InspectError::NotThere(path()), "there is no database", "--data"),
+            (InspectError::Empty(path()), "is empty", "restore a backup"),
+            (InspectError::Foreign(path()), "of another program", "--data"),
+            (InspectError::Unreadable { path: path(), source: denied }, "permission denied", "as the user"),
+        ] {
+            let Finding { status, detail, advice: told, .. } = unread(&error);
+            assert_eq!(status, Status::Problem);
+            assert!(detail.contains(words) && detail.contains("/data/leasehold.db"), "{detail}");
+            assert!(told.as_deref().is_some_and(|told| told.contains(advice)), "{told:?}");
+        }
     }
 
     #[test]

@@ -5,10 +5,39 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 
 use leasehold_core::limits::{DISK_FREE_NEEDED, DISK_FREE_WANTED};
+use rustix::fs::Access;
 
 use super::{Finding, size};
-use crate::data_directory::DataDirectory;
-use crate::master_key::MasterKeyArgs;
+use crate::data_directory::{DataDirectory, DataError};
+use crate::master_key::{KeyError, MasterKeyArgs};
+
+/// Why nothing more can be looked at: this user may not look into the directory, or no control plane ever had it. Where the
+/// database is `elsewhere`, a replica may have left nothing in it yet.
+pub(crate) fn odd(data: &DataDirectory, elsewhere: bool) -> Option<Finding> {
+    let may = rustix::fs::access(data.path(), Access::READ_OK | Access::EXEC_OK);
+    let entries = may.map_err(std::io::Error::from).and_then(|()| fs::read_dir(data.path()));
+    match entries {
+        Err(error) => Some(unreadable(data.path(), &error)),
+        Ok(_) if elsewhere || !data.is_untouched() => None,
+        Ok(mut entries) => {
+            let what = if entries.next().is_none() { "is empty" } else { "holds nothing of a control plane" };
+            let path = data.path().display();
+            let advice = format!(
+                "name the data directory of a control plane with --data, or start one here with `leasehold serve --data {path}`"
+            );
+            Some(Finding::problem("data_directory", format!("{path} {what}"), advice))
+        }
+    }
+}
+
+fn unreadable(path: &Path, error: &std::io::Error) -> Finding {
+    let detail = format!("{} cannot be looked into: {error}", path.display());
+    let advice = match fs::symlink_metadata(path) {
+        Ok(found) => format!("run the doctor as user {}, whose directory it is", found.uid()),
+        Err(_) => "run the doctor as the user whose data it is".to_owned(),
+    };
+    Finding::problem("data_directory", detail, advice)
+}
 
 /// The directory and the files in it: there, this user's, and closed to others.
 pub(crate) fn files(data: &DataDirectory, master_key: &MasterKeyArgs) -> Vec<Finding> {
@@ -16,12 +45,27 @@ pub(crate) fn files(data: &DataDirectory, master_key: &MasterKeyArgs) -> Vec<Fin
     findings.push(match master_key.check(data) {
         Ok(Some(file)) => closed("master_key", &file, 0o600),
         Ok(None) => Finding::ok("master_key", "in the environment"),
-        Err(error) => Finding::problem(
-            "master_key",
-            error.to_string(),
-            "put the key back that this data was made with, from where it was kept safe: without it no worker can be \
-             let in and no certificate be made",
-        ),
+        Err(error) => {
+            let advice = match &error {
+                KeyError::File(DataError::Unusable { .. }) => "run the doctor as the user whose data it is",
+                _ => {
+                    "put the key back that this data was made with, from where it was kept safe: without it no worker can \
+                     be let in and no certificate be made"
+                }
+            };
+            Finding::problem("master_key", error.to_string(), advice)
+        }
+    });
+    let ca = data.ca_certificate();
+    findings.push(if ca.exists() {
+        Finding::ok("ca_file", ca.display().to_string())
+    } else {
+        Finding::warning(
+            "ca_file",
+            format!("{} is missing", ca.display()),
+            "restart the control plane, which writes it anew from the database: command lines on other machines need a copy \
+             of it",
+        )
     });
     findings
 }

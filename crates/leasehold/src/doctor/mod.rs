@@ -12,8 +12,8 @@ mod process;
 use serde::Serialize;
 
 pub(crate) use certificates::certificates;
-pub(crate) use database::{clock, database, runs, workers};
-pub(crate) use files::{files, room};
+pub(crate) use database::{clock, database, runs, unread, workers};
+pub(crate) use files::{files, odd, room};
 pub(crate) use postgres::postgres;
 pub(crate) use process::{control_plane, listener, uptime};
 

@@ -69,6 +69,9 @@ pub enum InspectError {
     /// There is none.
     #[error("there is no database at {}", .0.display())]
     NotThere(PathBuf),
+    /// There is nothing in it: a first start that was cut off leaves it so, and so does a lost database.
+    #[error("the database {} is empty", .0.display())]
+    Empty(PathBuf),
     /// It belongs to another program.
     #[error("the file {} is a database of another program", .0.display())]
     Foreign(PathBuf),
@@ -146,6 +149,9 @@ fn size(path: &Path) -> u64 {
 /// A database of ours, opened.
 fn ours(path: &Path, still: Still) -> Result<Connection, InspectError> {
     match fs::File::open(path) {
+        Ok(_) if size(path) == 0 && size(&beside(path, "-wal")) == 0 => {
+            return Err(InspectError::Empty(path.to_owned()));
+        }
         Ok(_) => {}
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => {
             return Err(InspectError::NotThere(path.to_owned()));
