@@ -14,6 +14,8 @@ pub(crate) enum ByHand {
     Fuzz,
     /// Ten years of fire times in every zone, against the brute-force oracle.
     Schedules,
+    /// A schedule that skips, on three replicas that are killed for minutes.
+    Skips,
     /// Rewrites the golden messages after a deliberate change of the protocol or the API.
     Golden,
     /// Admissions, claims and ends per second at the port of the embedded store.
@@ -38,6 +40,7 @@ impl ByHand {
                 "schedule",
                 "ten_years",
             ],
+            Self::Skips => &["--package", "leasehold-sim", "--test", "e2e", "replicas_that_are_killed_for_minutes"],
             Self::Golden => &["--package", "leasehold-wire", "--all-features", "write_the_golden_files"],
             Self::BenchStore => &["--release", "--package", "leasehold-sql", "--lib", "sqlite::tests::throughput"],
             Self::KeepRelease => &["--package", "leasehold-sim", "--test", "e2e", "keep_what_this_release_writes"],

@@ -39,6 +39,7 @@ Usage:
   cargo xtask bench-store        calls per second at the port of the embedded store
   cargo xtask fuzz               minutes of garbage at both listeners
   cargo xtask schedules          ten years of fire times in every time zone, against a brute-force oracle
+  cargo xtask skips              a schedule that skips, on three replicas that are killed for three minutes (needs root)
   cargo xtask golden             rewrite the golden messages, after a deliberate change of the protocol or the API
   cargo xtask keep-release       keep what a release's binaries write as test input (docs/releases.md)
   cargo xtask chaos --faults N   the release build under faults drawn from a seed (--help for more; needs root)
@@ -114,6 +115,7 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> {
         "bench-store" => parse_by_hand(arguments, ByHand::BenchStore),
         "fuzz" => parse_by_hand(arguments, ByHand::Fuzz),
         "schedules" => parse_by_hand(arguments, ByHand::Schedules),
+        "skips" => parse_by_hand(arguments, ByHand::Skips),
         "golden" => parse_by_hand(arguments, ByHand::Golden),
         "keep-release" => parse_by_hand(arguments, ByHand::KeepRelease),
         "previous-release" => match arguments.next()? {

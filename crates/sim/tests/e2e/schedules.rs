@@ -18,7 +18,12 @@ pub(crate) fn apply(cluster: &Cluster, trigger: &str, command: &str) -> Result<(
 
 /// The ledger of `beat`, the oldest first.
 pub(crate) fn ledger(cluster: &Cluster) -> Vec<Value> {
-    let mut lines = cluster.list(&["schedule", "ledger", "beat", "--limit", "5000"]);
+    ledger_of(cluster, "beat")
+}
+
+/// The ledger of a task, the oldest first.
+pub(crate) fn ledger_of(cluster: &Cluster, task: &str) -> Vec<Value> {
+    let mut lines = cluster.list(&["schedule", "ledger", task, "--limit", "5000"]);
     lines.reverse();
     lines
 }

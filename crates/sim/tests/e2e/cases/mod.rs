@@ -12,15 +12,18 @@ mod cloned_state;
 mod control_clock_steps;
 mod control_plane_killed;
 mod cut_off_while_running;
+mod edited_and_deleted;
 mod end_during_an_outage;
 mod frozen_agent;
 mod full_disks;
 mod late_loser;
 mod limits;
+mod long_outage;
 mod registration_answer_lost;
 mod restarts;
 mod run_as;
 mod service_manager;
+pub(crate) mod skip_that_never_ends;
 mod stubborn_tree;
 
 use anyhow::{Result, bail};
