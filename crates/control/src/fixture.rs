@@ -264,6 +264,13 @@ impl<S: Store> World<S> {
         self.agent_of(name, max_runs, BTreeMap::new(), Capabilities::new(claimed).unwrap()).await
     }
 
+    /// A machine with these features.
+    pub(crate) async fn agent_with_features(&self, name: &str, features: Vec<&str>) -> Agent<'_, S> {
+        let features = features.into_iter().map(str::to_owned).collect();
+        let claimed = Claimed { features, ..(*capabilities()).clone() };
+        self.agent_of(name, 1, BTreeMap::new(), Capabilities::new(claimed).unwrap()).await
+    }
+
     async fn agent_of(
         &self,
         name: &str,

@@ -225,6 +225,7 @@ fn offer(session: &Session, grant: Grant) -> Offer {
         devices: lease.devices,
         created_at: run.created_at,
         after: run.after.filter(|_| understands),
+        scheduled_at: run.scheduled.filter(|_| understands).map(|scheduled| scheduled.at),
     }
 }
 

@@ -270,7 +270,9 @@ pub(crate) fn check(project: &ProjectName, task: &TaskName, revision: &Revision,
 #[cfg(test)]
 mod tests {
     use leasehold_core::canonical::Value;
+    use leasehold_core::offer::RUN_FACTS;
     use leasehold_core::run::RunState;
+    use leasehold_core::time::Clock as _;
 
     use super::*;
     use crate::fixture::{World, caller, granted, revision};
@@ -312,5 +314,20 @@ mod tests {
         let pulled = pull.await.unwrap().unwrap();
         assert_eq!(granted(&pulled)[0].task, Some("report".parse().unwrap()));
         running.stop().await;
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_worker_that_understands_it_is_told_the_fire_time() {
+        let world = World::new().await;
+        applied(&world, "* * * * * *").await;
+        for (name, features, told) in [("old", vec![], false), ("new", vec![RUN_FACTS], true)] {
+            let agent = world.agent_with_features(name, features).await;
+            world.clock.advance(Millis::from_secs(1));
+            world.plane.schedule_round().await.unwrap();
+            let taken = agent.take().await;
+            assert_eq!(taken.offer.scheduled_at, told.then(|| world.clock.utc()), "{name}");
+            agent.starting(&taken).await;
+            agent.exited(&taken, 0, b"").await;
+        }
     }
 }

@@ -53,6 +53,8 @@ pub struct Offer {
     pub created_at: UtcMillis,
     /// The successes that the run follows; only for a worker that says [`RUN_FACTS`].
     pub after: Option<After>,
+    /// The nominal time that the run was admitted for; only for a worker that says [`RUN_FACTS`].
+    pub scheduled_at: Option<UtcMillis>,
 }
 
 impl Offer {
@@ -91,6 +93,7 @@ mod tests {
             devices,
             created_at: UtcMillis::new(0),
             after: None,
+            scheduled_at: None,
         }
     }
 

@@ -216,6 +216,20 @@ pub(crate) mod utc {
     pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<UtcMillis, D::Error> {
         i64::deserialize(deserializer).map(UtcMillis::new)
     }
+
+    /// The same where the field may be missing.
+    pub(crate) mod option {
+        use super::{Deserializer, Serialize, Serializer, UtcMillis};
+
+        #[expect(clippy::ref_option, reason = "serde passes a reference to the field")]
+        pub(crate) fn serialize<S: Serializer>(value: &Option<UtcMillis>, serializer: S) -> Result<S::Ok, S::Error> {
+            value.map(UtcMillis::get).serialize(serializer)
+        }
+
+        pub(crate) fn deserialize<'de, D: Deserializer<'de>>(deserializer: D) -> Result<Option<UtcMillis>, D::Error> {
+            super::deserialize(deserializer).map(Some)
+        }
+    }
 }
 
 /// Binary values (certificates, requests): base64url without padding.

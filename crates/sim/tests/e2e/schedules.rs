@@ -65,7 +65,7 @@ fn second(at: &str) -> Result<i64> {
 fn a_schedule_fires_every_second_across_a_killed_control_plane_until_it_is_paused() -> Result<()> {
     let mut cluster = Cluster::start()?;
     cluster.join(WorkerOptions { name: "near", slots: 8, machine: None })?;
-    apply(&cluster, "cron = '* * * * * *'\noverlap = 'allow-all'\ncatchup = 'all'", "echo $LEASEHOLD_TASK")?;
+    apply(&cluster, "cron = '* * * * * *'\noverlap = 'allow-all'\ncatchup = 'all'", "echo $LEASEHOLD_SCHEDULED_AT")?;
     let next = cluster.list(&["schedule", "next", "beat", "--count", "3"]);
     ensure!(next.len() == 3 && next[0]["trigger"] == "cron", "{next:?}");
     wait_for_lines(&cluster, 2)?;
@@ -85,6 +85,9 @@ fn a_schedule_fires_every_second_across_a_killed_control_plane_until_it_is_pause
     let times =
         |of: &[Value], key: &str| -> BTreeSet<String> { of.iter().map(|one| text(one, key).to_owned()).collect() };
     assert_eq!(times(&listed, "scheduled_at"), times(&lines, "at"));
+    for run in &listed {
+        assert_eq!(cluster.log(text(run, "id")).trim_end(), text(run, "scheduled_at"), "its process is told");
+    }
 
     // A run by hand starts still, and the pause ends with one line for the seconds that passed.
     let next = || cluster.list(&["schedule", "next", "beat", "--count", "1"])[0]["at"].clone();

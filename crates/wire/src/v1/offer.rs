@@ -62,6 +62,9 @@ pub struct Offer {
     /// The successes that the run follows (`LEASEHOLD_AFTER`); only for a worker with the feature `run-facts`.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
     pub after: Option<After>,
+    /// The fire time that a schedule admitted the run for (`LEASEHOLD_SCHEDULED_AT`); only for a worker with `run-facts`.
+    #[serde(default, skip_serializing_if = "Option::is_none", with = "field::utc::option")]
+    pub scheduled_at_ms: Option<UtcMillis>,
 }
 
 /// The lease of an offer.
@@ -109,6 +112,7 @@ impl From<&offer::Offer> for Offer {
             devices: core.devices.clone(),
             created_at_ms: core.created_at,
             after: core.after.clone(),
+            scheduled_at_ms: core.scheduled_at,
         }
     }
 }
@@ -140,6 +144,7 @@ impl Offer {
             devices: self.devices.clone(),
             created_at: self.created_at_ms,
             after: self.after.clone(),
+            scheduled_at: self.scheduled_at_ms,
         })
     }
 

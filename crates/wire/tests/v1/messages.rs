@@ -127,6 +127,7 @@ pub(crate) fn core_offer() -> offer::Offer {
         devices: Devices::default(),
         created_at: AT,
         after: None,
+        scheduled_at: Some(AT.minus(Millis::from_secs(7))),
     }
 }
 

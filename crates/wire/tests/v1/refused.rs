@@ -86,7 +86,7 @@ fn an_unknown_field_anywhere_is_refused_by_its_path() {
 
 #[test]
 fn a_missing_field_anywhere_is_refused_by_its_path() {
-    const OPTIONAL: [&str; 17] = [
+    const OPTIONAL: [&str; 18] = [
         "draining",
         "faults",
         "attempt_id",
@@ -98,6 +98,7 @@ fn a_missing_field_anywhere_is_refused_by_its_path() {
         "cancel_incomplete",
         "idle",
         "task",
+        "scheduled_at_ms",
         "timeout_remaining_ms",
         "retry_after_ms",
         "session",

@@ -79,6 +79,8 @@ struct FileOffer {
     created_at_ms: i64,
     #[serde(default, skip_serializing_if = "Option::is_none")]
     after: Option<String>,
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    scheduled_at_ms: Option<i64>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -138,6 +140,7 @@ impl Record {
                 devices: offer.devices.to_string(),
                 created_at_ms: offer.created_at.get(),
                 after: offer.after.as_ref().map(ToString::to_string),
+                scheduled_at_ms: offer.scheduled_at.map(UtcMillis::get),
             },
             lease_token: Zeroizing::new(self.token.reveal()),
             session: self.session.to_string(),
@@ -193,6 +196,7 @@ impl Record {
                 devices: parsed("devices", &file.offer.devices)?,
                 created_at: UtcMillis::new(file.offer.created_at_ms),
                 after: file.offer.after.as_deref().map(|after| parsed("after", after)).transpose()?,
+                scheduled_at: file.offer.scheduled_at_ms.map(UtcMillis::new),
             },
             token: LeaseToken::parse(&file.lease_token).map_err(|_| RecordError::Field("lease_token"))?,
             session: parsed("session", &file.session)?,

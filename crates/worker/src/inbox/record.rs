@@ -187,6 +187,7 @@ pub(crate) mod tests {
             devices: Devices::default(),
             created_at: at,
             after: None,
+            scheduled_at: Some(at),
         }
     }
 

@@ -11,6 +11,9 @@ use leasehold_core::chain::After;
 use leasehold_core::counter::{AttemptNumber, FenceNumber};
 use leasehold_core::device::Devices;
 use leasehold_core::id::{RunId, TaskName, WorkerId};
+use leasehold_core::time::UtcMillis;
+
+use crate::logging::rfc3339;
 
 /// A search path where the agent has none.
 pub const DEFAULT_PATH: &str = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin";
@@ -54,8 +57,8 @@ pub struct JobFacts<'a> {
     pub output: &'a Path,
     /// `LEASEHOLD_TASK`, where the run has one.
     pub task: Option<&'a TaskName>,
-    /// `LEASEHOLD_SCHEDULED_AT` (RFC 3339), where a schedule made the run.
-    pub scheduled_at: Option<&'a str>,
+    /// `LEASEHOLD_SCHEDULED_AT` (RFC 3339, UTC): the fire time, where a schedule made the run.
+    pub scheduled_at: Option<UtcMillis>,
     /// `LEASEHOLD_DEVICES` and `CUDA_VISIBLE_DEVICES`, where it has devices for itself.
     pub devices: &'a Devices,
     /// `LEASEHOLD_AFTER`, where the run follows others.
@@ -91,7 +94,7 @@ pub fn job_environment(
         set("LEASEHOLD_TASK", task.to_string());
     }
     if let Some(scheduled_at) = facts.scheduled_at {
-        set("LEASEHOLD_SCHEDULED_AT", scheduled_at.to_owned());
+        set("LEASEHOLD_SCHEDULED_AT", fire_time(scheduled_at));
     }
     if !facts.devices.is_empty() {
         let devices = facts.devices.to_string();
@@ -105,6 +108,15 @@ pub fn job_environment(
         set("LEASEHOLD_AFTER", after.to_string());
     }
     environment
+}
+
+/// As the operator API writes it: of a whole second without a fraction.
+fn fire_time(at: UtcMillis) -> String {
+    let text = rfc3339(at);
+    match text.strip_suffix(".000Z") {
+        Some(whole) => format!("{whole}Z"),
+        None => text,
+    }
 }
 
 #[cfg(test)]
@@ -125,7 +137,7 @@ mod tests {
             worker: &worker,
             output: Path::new("/state/output"),
             task: None,
-            scheduled_at: None,
+            scheduled_at: Some(UtcMillis::new(951_782_400_000)),
             devices: &"GPU-8f1c0c52,GPU-0a5b8c9d".parse().unwrap(),
             after: Some(&after),
         };
@@ -145,6 +157,8 @@ mod tests {
         assert_eq!(none["CUDA_VISIBLE_DEVICES"], "0,1,2,3", "who has none is not kept from saying so");
         assert!(!none.contains_key("LEASEHOLD_DEVICES"));
         assert!(!environment.contains_key("LEASEHOLD_TASK"));
+        assert_eq!(environment["LEASEHOLD_SCHEDULED_AT"], "2000-02-29T00:00:00Z");
+        assert_eq!(fire_time(UtcMillis::new(1500)), "1970-01-01T00:00:01.500Z", "`@every 1500ms`");
         assert_eq!(environment["LEASEHOLD_AFTER"], "a=01900000-0000-7000-8000-000000000001");
     }
 }

@@ -104,7 +104,7 @@ fn request(
         worker: &surroundings.worker,
         output: &dir.path(OUTPUT),
         task: offer.task.as_ref(),
-        scheduled_at: None,
+        scheduled_at: offer.scheduled_at,
         devices: &offer.devices,
         after: offer.after.as_ref(),
     };

@@ -376,6 +376,7 @@ impl Control {
             devices: lease.devices.clone(),
             created_at: run.created_at,
             after: None,
+            scheduled_at: None,
         }
     }
 
