@@ -19,6 +19,7 @@ pub mod error;
 pub mod explain;
 mod hints;
 pub mod install;
+mod ledger;
 pub mod logs;
 pub mod metrics;
 mod neighbours;

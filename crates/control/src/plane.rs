@@ -138,6 +138,7 @@ impl ControlPlane {
             self.recovery_loop(),
             self.schedule_loop(),
             self.chain_loop(),
+            self.ledger_loop(),
             self.announce_loop(),
             listen
         );

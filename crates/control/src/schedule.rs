@@ -268,7 +268,7 @@ pub(crate) fn check(project: &ProjectName, task: &TaskName, revision: &Revision,
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use leasehold_core::canonical::Value;
     use leasehold_core::offer::RUN_FACTS;
     use leasehold_core::run::RunState;
@@ -279,7 +279,7 @@ mod tests {
     use crate::task::Apply;
     use crate::view::RunFilter;
 
-    async fn applied(world: &World, cron: &str) {
+    pub(crate) async fn applied(world: &World, cron: &str) {
         let trigger = Value::map([("cron", Value::text(cron))]);
         let report = revision([("name", Value::text("report")), ("trigger", Value::List(vec![trigger]))]);
         let tasks = [("report".parse().unwrap(), report)].into();

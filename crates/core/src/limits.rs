@@ -307,6 +307,12 @@ pub const FIRE_IN_TIME: Millis = Millis::from_secs(60);
 pub const OWING_LOOK: Millis = Millis::new(500);
 /// A trigger whose row cannot be read is looked at again after this.
 pub const DAMAGED_LOOK: Millis = Millis::from_secs(60);
+/// Lines of its ledger that every trigger keeps, the newest: months of a daily one.
+pub const LEDGER_LINES: usize = 1000;
+/// How long it keeps those before them: a week of one that fires every second is the most that a ledger ever holds.
+pub const LEDGER_AGE: Millis = Millis::from_secs(7 * 24 * 60 * 60);
+/// How often ledgers are looked through for what is kept no longer.
+pub const LEDGER_LOOK: Millis = Millis::from_secs(10 * 60);
 /// Instants that one backfill may run.
 pub const BACKFILL_RUNS: u32 = 1000;
 /// The longest jitter of a trigger.

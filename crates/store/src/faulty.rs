@@ -24,6 +24,7 @@ use leasehold_core::revision::Revision;
 use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
+use leasehold_core::trigger::TriggerKey;
 
 use crate::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, BackfillTrigger, CancelRun, Claim,
@@ -38,7 +39,7 @@ use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
     ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
-    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView, Scanned,
     Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 
@@ -474,6 +475,10 @@ impl Store for Faulty {
 
     async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError> {
         self.call("fire_triggers", self.inner.fire_triggers(limit)).await
+    }
+
+    async fn prune_ledgers(&self, from: Option<TriggerKey>, limit: usize) -> Result<Pruned, StoreError> {
+        self.call("prune_ledgers", self.inner.prune_ledgers(from, limit)).await
     }
 
     async fn settle_chains(&self, limit: usize) -> Result<Chained, StoreError> {

@@ -66,6 +66,7 @@ pub const METHODS: &[(&str, Access)] = &[
     ("begin_retries", Access::Write),
     ("stop_overdue", Access::Write),
     ("fire_triggers", Access::Write),
+    ("prune_ledgers", Access::Write),
     ("settle_chains", Access::Write),
 ];
 

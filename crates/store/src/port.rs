@@ -27,6 +27,7 @@ use leasehold_core::schedule::BackfillError;
 use leasehold_core::session::SessionProjection;
 use leasehold_core::task::{self, Plan};
 use leasehold_core::time::Now;
+use leasehold_core::trigger::TriggerKey;
 use leasehold_core::worker::Holds;
 
 use crate::call::{
@@ -39,7 +40,7 @@ use crate::hint::HintExchange;
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
     ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
-    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView, Scanned,
     Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 use leasehold_core::claim::Ask;
@@ -333,6 +334,11 @@ pub trait Store: Send + Sync + 'static {
     /// and moves on, all in this transaction. See [`leasehold_core::schedule::settle`]. At most one run is ever admitted for
     /// a trigger's nominal time.
     async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError>;
+
+    /// Takes lines from ledgers that are kept no longer, those of triggers that are gone too: looks at `limit` ledgers at most,
+    /// from that of `from` on, and takes as many lines at most. See [`leasehold_core::schedule::kept_from`]. What still waits
+    /// stays; that a nominal time has its run stands in the run, which stays.
+    async fn prune_ledgers(&self, from: Option<TriggerKey>, limit: usize) -> Result<Pruned, StoreError>;
 
     /// Settles successes that their followers have not looked at, at most `limit` of them and of their runs: a run is admitted
     /// and what it follows is used up in one transaction, or it stays. A success is kept for its followers in the transaction

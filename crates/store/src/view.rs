@@ -22,7 +22,7 @@ use leasehold_core::schedule::Line;
 use leasehold_core::session::{Session, SessionProjection, SessionState};
 use leasehold_core::task::Task;
 use leasehold_core::time::{Millis, Now, UtcMillis};
-use leasehold_core::trigger::{KeptTrigger, Pause};
+use leasehold_core::trigger::{KeptTrigger, Pause, TriggerKey};
 use leasehold_core::worker::{Worker, WorkerState};
 
 /// An API token as it is known: never itself.
@@ -339,6 +339,15 @@ pub struct LedgerKey {
     pub trigger: TriggerName,
     /// Whether it is about a gap.
     pub is_gap: bool,
+}
+
+/// What looking through ledgers for lines that are kept no longer did.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Pruned {
+    /// How many lines went.
+    pub lines: usize,
+    /// The ledger to go on with; none: that was the last.
+    pub rest: Option<TriggerKey>,
 }
 
 /// What settling chains did.

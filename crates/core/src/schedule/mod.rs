@@ -31,7 +31,7 @@ pub use change::{Change, edit, end, leave, pause, restore, resume};
 pub use due::{Blocking, Rules, Settled, settle};
 pub use expression::{Expression, ExpressionError, Mistake, Unit};
 pub use fire::{Offsets, Span, Timetable, Utc};
-pub use ledger::{Gap, GapReason, Happened, InTheWay, Line};
+pub use ledger::{Gap, GapReason, Happened, InTheWay, Line, kept_from};
 pub use overlap::stands_in_the_way;
 pub use progress::{Backlog, Progress};
 pub use spread::Spread;

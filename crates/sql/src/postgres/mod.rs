@@ -25,6 +25,7 @@ use leasehold_core::revision::Revision;
 use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
+use leasehold_core::trigger::TriggerKey;
 use leasehold_store::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, BackfillTrigger, CancelRun, Claim,
     CreateProject, DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat,
@@ -37,7 +38,7 @@ use leasehold_store::outcome::{Outcome, StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
     ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
-    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView, Scanned,
     Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 
@@ -425,6 +426,10 @@ impl Store for PostgresStore {
 
     async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError> {
         self.write("fire_triggers", |db| triggers::fire(db, limit)).await
+    }
+
+    async fn prune_ledgers(&self, from: Option<TriggerKey>, limit: usize) -> Result<Pruned, StoreError> {
+        self.write("prune_ledgers", |db| ledger::prune(db, from.as_ref(), limit)).await
     }
 
     async fn settle_chains(&self, limit: usize) -> Result<Chained, StoreError> {

@@ -239,6 +239,7 @@ async fn fires<S: Store>(scene: &Scene<S>, project: ProjectName, task: TaskName)
     assert_eq!(store.triggers(page, 64).await.unwrap().len(), 1);
     let page = LedgerPage { project: project.clone(), task: task.clone(), trigger: None, before: None };
     assert_eq!(store.ledger(page, 64).await.unwrap().len(), 1);
+    assert_eq!(store.prune_ledgers(None, 64).await.unwrap().lines, 0, "a line that is young stays");
     for trigger in [Some("cron".parse().unwrap()), None] {
         let (project, task) = (project.clone(), task.clone());
         let call = PauseTriggers { actor: Actor::System, project, task, trigger, why: Some("new disk".to_owned()) };

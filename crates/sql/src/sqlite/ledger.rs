@@ -1,18 +1,20 @@
-//! The ledger of a task's schedules: one line for every instant that was due, and the run that it has.
+//! The ledger of a task's schedules: one line for every instant that was due, and the run that it has. The lines are kept for
+//! a time; what keeps an instant from a second run is the first, by the unique index of runs by their instants.
 
 use leasehold_core::actor::Actor;
 use leasehold_core::admission::{self, Submission};
 use leasehold_core::id::RunId;
+use leasehold_core::limits::LEDGER_LINES;
 use leasehold_core::revision::Revision;
-use leasehold_core::schedule::Line;
+use leasehold_core::schedule::{Line, kept_from};
 use leasehold_core::time::UtcMillis;
 use leasehold_core::trigger::{Scheduled, TriggerKey};
 use leasehold_store::call::LedgerPage;
-use leasehold_store::view::{Fired, LedgerEntry};
+use leasehold_store::view::{Fired, LedgerEntry, Pruned};
 
 use super::admit;
 use super::column::values;
-use super::rows::{self, ledger_columns};
+use super::rows::{self, Columns, ledger_columns};
 use super::transaction::{Fault, Tx};
 use crate::stored::ledger::spell;
 
@@ -57,9 +59,9 @@ pub(super) fn write(
 }
 
 fn has_run(tx: &Tx<'_>, key: &TriggerKey, nominal: UtcMillis) -> Result<bool, Fault> {
-    let sql = "SELECT EXISTS (SELECT 1 FROM schedule_ledger WHERE project = ?1 AND task = ?2 AND at = ?3 AND name = ?4 \
-               AND is_gap = 0 AND run IS NOT NULL)";
-    tx.only(sql, values![key.project, key.task, nominal, key.name], rows::column)
+    let sql = "SELECT EXISTS (SELECT 1 FROM run INDEXED BY run_scheduled WHERE project = ?1 AND task = ?2 \
+               AND trigger_name = ?3 AND scheduled_at = ?4)";
+    tx.only(sql, values![key.project, key.task, key.name, nominal], rows::column)
 }
 
 fn insert_line(tx: &Tx<'_>, key: &TriggerKey, line: &Line, run: Option<RunId>) -> Result<(), Fault> {
@@ -87,6 +89,61 @@ fn insert_line(tx: &Tx<'_>, key: &TriggerKey, line: &Line, run: Option<RunId>) -
             tx.now.utc,
         ],
     )
+}
+
+/// The first ledger from a place on, and its oldest line.
+macro_rules! ledger_from {
+    ($than:literal) => {
+        concat!(
+            "SELECT project, task, name, at FROM schedule_ledger INDEXED BY schedule_ledger_of WHERE (project, task, name) ",
+            $than,
+            " (?1, ?2, ?3) ORDER BY project, task, name, at LIMIT 1"
+        )
+    };
+}
+
+/// Takes what is kept no longer from a page of ledgers.
+pub(super) fn prune(tx: &Tx<'_>, from: Option<&TriggerKey>, limit: usize) -> Result<Pruned, Fault> {
+    let read = |row: &mut Columns<'_>| Ok((rows::trigger_key(row)?, row.next()?));
+    let mut pruned = Pruned::default();
+    let mut next: Option<(TriggerKey, UtcMillis)> = match from {
+        Some(key) => tx.first(ledger_from!(">="), values![key.project, key.task, key.name], read)?,
+        None => tx.first(ledger_from!(">"), values![String::new(), String::new(), String::new()], read)?,
+    };
+    for _ in 0..limit {
+        let Some((key, oldest)) = next else { break };
+        pruned.lines += prune_one(tx, &key, oldest, limit - pruned.lines)?;
+        if pruned.lines == limit {
+            pruned.rest = Some(key);
+            return Ok(pruned);
+        }
+        next = tx.first(ledger_from!(">"), values![key.project, key.task, key.name], read)?;
+    }
+    pruned.rest = next.map(|(key, _)| key);
+    Ok(pruned)
+}
+
+/// Takes at most `limit` lines of one ledger; answers how many.
+fn prune_one(tx: &Tx<'_>, key: &TriggerKey, oldest: UtcMillis, limit: usize) -> Result<usize, Fault> {
+    let TriggerKey { project, task, name } = key;
+    if kept_from(Some(oldest), tx.now.utc) < Some(oldest) {
+        // All of it is young: its lines need no counting.
+        return Ok(0);
+    }
+    let sql = "SELECT at FROM schedule_ledger INDEXED BY schedule_ledger_of WHERE project = ?1 AND task = ?2 AND name = ?3 \
+               ORDER BY at DESC LIMIT 1 OFFSET ?4";
+    let newest = tx.first(sql, values![*project, *task, *name, LEDGER_LINES - 1], rows::column)?;
+    let Some(kept_from) = kept_from(newest, tx.now.utc) else { return Ok(0) };
+    let sql = "SELECT at, is_gap FROM schedule_ledger INDEXED BY schedule_ledger_of WHERE project = ?1 AND task = ?2 \
+               AND name = ?3 AND at < ?4 AND (last_at IS NULL OR last_at < ?4) AND happened <> 'waits' \
+               ORDER BY at LIMIT ?5";
+    let read = |row: &mut Columns<'_>| Ok((row.next()?, row.next()?));
+    let lines: Vec<(UtcMillis, bool)> = tx.all(sql, values![*project, *task, *name, kept_from, limit], read)?;
+    for (at, is_gap) in &lines {
+        let sql = "DELETE FROM schedule_ledger WHERE project = ?1 AND task = ?2 AND at = ?3 AND name = ?4 AND is_gap = ?5";
+        tx.execute_one("line of a ledger", sql, values![*project, *task, *at, *name, *is_gap])?;
+    }
+    Ok(lines.len())
 }
 
 /// A page of a task's schedule ledger, the newest nominal time first.

@@ -24,6 +24,7 @@ use leasehold_core::revision::Revision;
 use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
+use leasehold_core::trigger::TriggerKey;
 use leasehold_store::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, BackfillTrigger, CancelRun, Claim,
     CreateProject, DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat,
@@ -35,7 +36,7 @@ use leasehold_store::outcome::{StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
     ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
-    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView, Scanned,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView, Scanned,
     Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 
@@ -425,6 +426,10 @@ impl Store for SqliteStore {
 
     async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError> {
         self.write("fire_triggers", move |tx| triggers::fire(tx, limit)).await
+    }
+
+    async fn prune_ledgers(&self, from: Option<TriggerKey>, limit: usize) -> Result<Pruned, StoreError> {
+        self.write("prune_ledgers", move |tx| ledger::prune(tx, from.as_ref(), limit)).await
     }
 
     async fn settle_chains(&self, limit: usize) -> Result<Chained, StoreError> {

@@ -33,6 +33,7 @@ pub mod idempotency;
 pub mod installation;
 pub mod lanes;
 pub mod late_evidence;
+pub mod ledger;
 pub mod limits;
 pub mod logs;
 pub mod pauses;
@@ -338,6 +339,11 @@ macro_rules! contract_suite {
             an_instant_that_has_a_run_gets_no_second
             many_that_are_due_are_settled_page_by_page
             triggers_and_their_ledger_are_paged
+        });
+        $crate::contract_suite!(@cases $harness, ledger {
+            a_ledger_keeps_its_newest_lines_what_is_young_and_what_waits
+            an_instant_whose_line_is_gone_gets_no_second_run
+            ledgers_are_looked_through_in_pages
         });
         $crate::contract_suite!(@cases $harness, pauses {
             a_pause_starts_nothing_and_its_end_is_one_line

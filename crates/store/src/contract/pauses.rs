@@ -8,7 +8,7 @@ use super::schedules::{fired, minute, minutely, project, report, task};
 use crate::call::{BackfillTrigger, PauseTriggers};
 use crate::port::Unmet;
 
-fn pause(trigger: Option<&str>) -> PauseTriggers {
+pub(super) fn pause(trigger: Option<&str>) -> PauseTriggers {
     let trigger = trigger.map(|name| name.parse().unwrap());
     PauseTriggers {
         actor: admin(),

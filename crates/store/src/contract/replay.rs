@@ -13,6 +13,7 @@ use leasehold_core::claim::ReleaseReason;
 use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::end::{Ended, Ending};
 use leasehold_core::fault::{self as worker, FaultKind};
+use leasehold_core::limits::LEDGER_AGE;
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::resolve::Verb;
 use leasehold_core::role::Role;
@@ -33,7 +34,7 @@ use crate::faulty::{Fault, Faulty, Schedule};
 use crate::method;
 use crate::outcome::{Outcome, StoreError, Stored};
 use crate::port::Store;
-use crate::view::{Beaten, Chained, Scanned};
+use crate::view::{Beaten, Chained, Pruned, Scanned};
 
 /// The replaying caller, with everything it was answered.
 struct Caller<'w, 'h> {
@@ -186,10 +187,12 @@ impl Caller<'_, '_> {
         self.done("pause_triggers", || store.pause_triggers(pause.clone())).await;
         self.done("resume_triggers", || store.resume_triggers(pause.clone())).await;
         let key = TriggerKey { project: name(), task: pause.task.clone(), name: "cron".parse().unwrap() };
-        let now = world.clock().utc();
-        let backfill = BackfillTrigger { actor: admin(), trigger: key, first: now.minus(seconds(120)), last: now };
+        let first = world.clock().utc().minus(LEDGER_AGE.times(2));
+        let backfill = BackfillTrigger { actor: admin(), trigger: key, first, last: first.plus(seconds(120)) };
         // What it admitted is told once; the repeat finds it done.
         answered(|| store.backfill_trigger(backfill.clone())).await.into_result().unwrap();
+        let pruned = answered(|| store.prune_ledgers(None, 64)).await;
+        assert_eq!(pruned, Pruned::default(), "old lines stay, too, while they are few");
         let task = "report".parse().unwrap();
         let delete = DeleteTask { actor: admin(), project: name(), name: task, cascade: true, seen: None };
         self.done("delete_task", || store.delete_task(delete.clone())).await;

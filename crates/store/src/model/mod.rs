@@ -42,7 +42,7 @@ use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
     ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
-    KeyedRun, Lane, LaneKey, LedgerEntry, LedgerKey, LogPage, ProjectView, PullState, RunFacts, RunSummary, RunView,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LedgerKey, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView,
     Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 
@@ -424,6 +424,10 @@ impl Store for ModelStore {
 
     async fn fire_triggers(&self, limit: usize) -> Result<Fired, StoreError> {
         self.transaction(|tx| triggers::fire(tx, limit))
+    }
+
+    async fn prune_ledgers(&self, from: Option<TriggerKey>, limit: usize) -> Result<Pruned, StoreError> {
+        self.transaction(|tx| Ok(triggers::prune(tx, from.as_ref(), limit)))
     }
 
     async fn settle_chains(&self, limit: usize) -> Result<Chained, StoreError> {

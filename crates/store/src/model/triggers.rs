@@ -1,19 +1,22 @@
 //! Triggers: what an edit of their task does to them, what they fire, and their ledger.
 
+use std::collections::BTreeSet;
+
 use leasehold_core::actor::Actor;
 use leasehold_core::admission::{self, Submission};
 use leasehold_core::cancel;
 use leasehold_core::crypto::Digest;
-use leasehold_core::limits::{OWING_LOOK, PAGE};
+use leasehold_core::limits::{LEDGER_LINES, OWING_LOOK, PAGE};
 use leasehold_core::revision::Revision;
-use leasehold_core::schedule::{Blocking, Happened, Line, stands_in_the_way};
+use leasehold_core::schedule::{Blocking, Happened, Line, kept_from, stands_in_the_way};
 use leasehold_core::task::Task;
+use leasehold_core::time::UtcMillis;
 use leasehold_core::trigger::{KeptTrigger, Moved, Scheduled, Timed, TriggerKey, Wish, edited};
 
 use super::{Transaction, tasks};
 use crate::call::{LedgerPage, TriggersAfter};
 use crate::outcome::StoreError;
-use crate::view::{Fired, LedgerEntry, TriggerView};
+use crate::view::{Fired, LedgerEntry, LedgerKey, Pruned, TriggerView};
 
 /// The triggers of a task that gets another revision.
 pub(super) fn edit(
@@ -149,11 +152,12 @@ pub(super) fn write_lines(
 ) -> Result<(), StoreError> {
     let of = (key.project.clone(), key.task.clone());
     for line in lines {
+        let has_run = matches!(*line, Line::At(nominal, _) if has_run(tx, key, nominal));
         let mut entry = LedgerEntry { trigger: key.name.clone(), line: *line, run: None, written_at: tx.now.utc };
         let ledger = tx.state.ledgers.entry(of.clone()).or_default();
         match *line {
             Line::At(nominal, happened) => {
-                if ledger.get(&entry.key()).is_some_and(|there| there.run.is_some()) {
+                if has_run {
                     continue;
                 }
                 if happened.admits() {
@@ -179,6 +183,50 @@ pub(super) fn write_lines(
         tx.state.ledgers.entry(of.clone()).or_default().insert(entry.key(), entry);
     }
     Ok(())
+}
+
+/// Whether a run was admitted for an instant: its line may be forgotten, the run is not.
+fn has_run(tx: &Transaction<'_>, key: &TriggerKey, nominal: UtcMillis) -> bool {
+    let scheduled = Scheduled { trigger: key.name.clone(), at: nominal };
+    tx.state.runs.values().any(|run| {
+        (&run.project, run.task.as_ref(), run.scheduled.as_ref()) == (&key.project, Some(&key.task), Some(&scheduled))
+    })
+}
+
+/// Takes what is kept no longer from a page of ledgers.
+pub(super) fn prune(tx: &mut Transaction<'_>, from: Option<&TriggerKey>, limit: usize) -> Pruned {
+    let mut all = BTreeSet::new();
+    for ((project, task), lines) in &tx.state.ledgers {
+        let names = lines.keys().map(|at| at.trigger.clone());
+        all.extend(names.map(|name| TriggerKey { project: project.clone(), task: task.clone(), name }));
+    }
+    let mut pruned = Pruned::default();
+    for (place, key) in all.into_iter().filter(|key| from.is_none_or(|from| key >= from)).enumerate() {
+        if place == limit {
+            pruned.rest = Some(key);
+            return pruned;
+        }
+        let Some(lines) = tx.state.ledgers.get_mut(&(key.project.clone(), key.task.clone())) else { continue };
+        let newest = lines.keys().rev().filter(|at| at.trigger == key.name).nth(LEDGER_LINES - 1).map(|at| at.at);
+        let Some(kept_from) = kept_from(newest, tx.now.utc) else { continue };
+        let goes = |at: &LedgerKey, line: &LedgerEntry| {
+            let over = match line.line {
+                Line::At(_, Happened::Waits) => return false,
+                Line::At(nominal, _) => nominal,
+                Line::Gap(gap) => gap.last,
+            };
+            at.trigger == key.name && over < kept_from
+        };
+        let left = limit - pruned.lines;
+        let gone: Vec<_> = lines.iter().filter(|(at, line)| goes(at, line)).map(|(at, _)| at.clone()).take(left).collect();
+        lines.retain(|at, _| !gone.contains(at));
+        pruned.lines += gone.len();
+        if pruned.lines == limit {
+            pruned.rest = Some(key);
+            return pruned;
+        }
+    }
+    pruned
 }
 
 pub(super) fn of_task(tx: &Transaction<'_>, task: &Task) -> Vec<KeptTrigger> {

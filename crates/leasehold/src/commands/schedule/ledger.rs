@@ -26,6 +26,8 @@ The newest fire time comes first; each has one line, and a gap is one line:
   skipped      it got no run: another stood in its way, or took its place
   missed       a gap: nothing could fire (down), or it was paused, edited or deleted
 
+A trigger keeps its newest 1000 lines, and all of the last seven days.
+
 Exit codes:
   0 printed";
 
