@@ -65,7 +65,11 @@ fn second(at: &str) -> Result<i64> {
 fn a_schedule_fires_every_second_across_a_killed_control_plane_until_it_is_paused() -> Result<()> {
     let mut cluster = Cluster::start()?;
     cluster.join(WorkerOptions { name: "near", slots: 8, machine: None })?;
-    apply(&cluster, "cron = '* * * * * *'\noverlap = 'allow-all'\ncatchup = 'all'", "echo $LEASEHOLD_SCHEDULED_AT")?;
+    apply(
+        &cluster,
+        "cron = '* * * * * *'\noverlap = 'allow-all'\ncatchup = 'all'",
+        "echo $LEASEHOLD_TASK ${LEASEHOLD_SCHEDULED_AT-}",
+    )?;
     let next = cluster.list(&["schedule", "next", "beat", "--count", "3"]);
     ensure!(next.len() == 3 && next[0]["trigger"] == "cron", "{next:?}");
     wait_for_lines(&cluster, 2)?;
@@ -86,14 +90,18 @@ fn a_schedule_fires_every_second_across_a_killed_control_plane_until_it_is_pause
         |of: &[Value], key: &str| -> BTreeSet<String> { of.iter().map(|one| text(one, key).to_owned()).collect() };
     assert_eq!(times(&listed, "scheduled_at"), times(&lines, "at"));
     for run in &listed {
-        assert_eq!(cluster.log(text(run, "id")).trim_end(), text(run, "scheduled_at"), "its process is told");
+        let told = cluster.log(text(run, "id"));
+        assert_eq!(told.trim_end(), format!("beat {}", text(run, "scheduled_at")), "its process is told");
     }
 
     // A run by hand starts still, and the pause ends with one line for the seconds that passed.
     let next = || cluster.list(&["schedule", "next", "beat", "--count", "1"])[0]["at"].clone();
     let first = next();
     eventually("a second to pass", || if next() == first { Err(first.to_string()) } else { Ok(()) })?;
+    let lines = ledger(&cluster);
     assert_eq!(cluster.cli(&["schedule", "trigger", "beat"])?.expect_code(0).answer(), "beat");
+    let by_hand = &cluster.list(&["runs", "list", "--task", "beat", "--limit", "1"])[0];
+    assert_eq!((&by_hand["scheduled_at"], ledger(&cluster)), (&Value::Null, lines), "it stands for no fire time");
     assert!(cluster.ask(&["task", "resume", "beat"]).contains("goes on"));
     cluster.ask(&["task", "delete", "beat", "--cascade"]);
     let lines = ledger(&cluster);

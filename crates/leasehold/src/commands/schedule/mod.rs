@@ -41,7 +41,7 @@ pub(crate) enum Schedule {
     Pause(pause::Pause),
     /// Let one schedule of a task start runs again
     Resume(pause::Resume),
-    /// Run a scheduled task now (the same as `task run`)
+    /// Run a scheduled task now, for no fire time (the same as `task run`)
     Trigger(trigger::Trigger),
     /// Run a task for fire times that have passed
     Backfill(backfill::Backfill),

@@ -16,8 +16,10 @@ Examples:
   leasehold schedule trigger nightly-report
   leasehold schedule trigger nightly-report --detach -q      print only the run's id
 
-The run is one by hand: a pause does not keep it back, `overlap` does not skip it, and the schedule goes
-on as if nothing had been. To set parameters: `leasehold task run`.
+The run is one by hand: it stands for no fire time, so it has no line in the ledger and no
+LEASEHOLD_SCHEDULED_AT; a pause does not keep it back, `overlap` does not skip it, and the schedule goes
+on as if nothing had been. For a fire time that has passed: `leasehold schedule backfill`. To set
+parameters: `leasehold task run`.
 
 Exit codes:
   0 it succeeded · 3 there is no such task · 5 it failed · 6 cancelled · 7 timed out
