@@ -8,6 +8,7 @@ use leasehold_store::outcome::Outcome;
 use leasehold_store::port::Unmet;
 use leasehold_store::view::ProjectView;
 
+use crate::admit::check_key;
 use crate::error::{Denied, OperatorResult, ServiceError};
 use crate::plane::ControlPlane;
 use crate::principal::Caller;
@@ -22,15 +23,18 @@ pub struct ProjectChanged {
 }
 
 impl ControlPlane {
-    /// Makes a project, with a limit of runs at once if one is said.
+    /// Makes a project, with a limit of runs at once if one is said. With a key, the same request again finds the project as
+    /// it is by then.
     pub async fn create_project(
         &self,
         caller: &Caller,
         name: ProjectName,
         concurrency: Option<u32>,
+        idempotency_key: Option<String>,
     ) -> OperatorResult<ProjectChanged> {
         check(concurrency).map_err(ServiceError::Refused)?;
-        let call = CreateProject { actor: caller.actor.clone(), name: name.clone(), concurrency };
+        idempotency_key.as_deref().map_or(Ok(()), check_key).map_err(ServiceError::Refused)?;
+        let call = CreateProject { actor: caller.actor.clone(), name: name.clone(), concurrency, idempotency_key };
         let outcome = self.store().create_project(call).await?;
         self.project_changed(caller, &name, "created", outcome)
     }
@@ -50,9 +54,15 @@ impl ControlPlane {
         self.project_changed(caller, &name, "set", outcome)
     }
 
-    /// Deletes a project of which no run is open; what has ended stays. Answers whether that changed anything.
-    pub async fn delete_project(&self, caller: &Caller, name: ProjectName) -> OperatorResult<bool> {
-        let call = DeleteProject { actor: caller.actor.clone(), name: name.clone() };
+    /// Deletes a project of which no run is open; what has ended stays. With `seen`, one that somebody else has changed since
+    /// is not deleted. Answers whether that changed anything.
+    pub async fn delete_project(
+        &self,
+        caller: &Caller,
+        name: ProjectName,
+        seen: Option<Settings>,
+    ) -> OperatorResult<bool> {
+        let call = DeleteProject { actor: caller.actor.clone(), name: name.clone(), seen };
         let outcome = self.store().delete_project(call).await?;
         let changed = outcome.is_applied();
         outcome.into_result().map_err(|unmet| ServiceError::Refused(Denied::of(&unmet, &name)))?;
@@ -128,18 +138,18 @@ mod tests {
         let world = World::new().await;
         let lab = || "lab".parse::<ProjectName>().unwrap();
         for limit in [0, limits::CONCURRENCY_MAX + 1] {
-            let refused = world.plane.create_project(&caller(), lab(), Some(limit)).await.unwrap_err();
+            let refused = world.plane.create_project(&caller(), lab(), Some(limit), None).await.unwrap_err();
             assert!(refused.to_string().contains(&format!("concurrency: got {limit}")), "{refused}");
         }
         assert_eq!(world.plane.project(&lab()).await, Err(ServiceError::Refused(Denied::not_found("project", &lab()))));
-        assert!(world.plane.create_project(&caller(), lab(), Some(2)).await.unwrap().changed);
-        assert!(!world.plane.create_project(&caller(), lab(), Some(2)).await.unwrap().changed);
-        let refused = world.plane.create_project(&caller(), lab(), Some(3)).await.unwrap_err();
+        assert!(world.plane.create_project(&caller(), lab(), Some(2), None).await.unwrap().changed);
+        assert!(!world.plane.create_project(&caller(), lab(), Some(2), None).await.unwrap().changed);
+        let refused = world.plane.create_project(&caller(), lab(), Some(3), None).await.unwrap_err();
         assert!(refused.to_string().contains("with another limit"), "{refused}");
         assert_eq!(world.plane.projects(None, 64).await.unwrap().len(), 2, "and the one of everybody");
-        assert!(world.plane.delete_project(&caller(), lab()).await.unwrap());
-        assert!(!world.plane.delete_project(&caller(), lab()).await.unwrap(), "once");
-        let refused = world.plane.delete_project(&caller(), ProjectName::default()).await.unwrap_err();
+        assert!(world.plane.delete_project(&caller(), lab(), None).await.unwrap());
+        assert!(!world.plane.delete_project(&caller(), lab(), None).await.unwrap(), "once");
+        let refused = world.plane.delete_project(&caller(), ProjectName::default(), None).await.unwrap_err();
         assert!(refused.to_string().contains("cannot be deleted"), "{refused}");
     }
 }

@@ -17,6 +17,17 @@ pub struct Project {
     pub created_at: UtcMillis,
     /// When a person deleted it, if one did.
     pub deleted_at: Option<UtcMillis>,
+    /// The key that a person made it with, if they gave one; kept when it is deleted.
+    pub made: Option<Made>,
+}
+
+/// A key that made a project, and what was asked with it: its settings may be others by now.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Made {
+    /// The key.
+    pub key: String,
+    /// The limit that was asked for.
+    pub concurrency: Option<u32>,
 }
 
 /// What a person sets of a project: what an edit may say that it saw.
@@ -51,17 +62,38 @@ pub enum Undeletable {
 #[error("this project exists already, with another limit")]
 pub struct Exists;
 
-/// A person makes a project, where `known` is what is known of its name; none if it is there as they want it.
+/// Why a project is not made.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum NotMade {
+    /// It is there, as somebody else wanted it.
+    Exists(Exists),
+    /// The key made it before, and another limit was asked for.
+    KeyReused,
+    /// The key made it before, and it was deleted since: a repeat does not bring it back.
+    Gone,
+}
+
+/// A person makes a project, where `known` is what is known of its name; none if it is there as they want it, or if this very
+/// request made it, whatever became of its settings since.
 pub fn create(
     known: Option<&Project>,
     name: &ProjectName,
     concurrency: Option<u32>,
+    key: Option<&str>,
     now: UtcMillis,
-) -> Result<Option<Project>, Exists> {
-    match known.filter(|known| known.deleted_at.is_none()) {
-        Some(known) if known.concurrency == concurrency => Ok(None),
-        Some(_) => Err(Exists),
-        None => Ok(Some(Project::new(name.clone(), concurrency, now))),
+) -> Result<Option<Project>, NotMade> {
+    let repeated = known.and_then(|known| known.made.as_ref()).filter(|made| key == Some(made.key.as_str()));
+    let living = known.filter(|known| known.deleted_at.is_none());
+    match (repeated, living) {
+        (Some(made), _) if made.concurrency != concurrency => Err(NotMade::KeyReused),
+        (Some(_), Some(_)) => Ok(None),
+        (Some(_), None) => Err(NotMade::Gone),
+        (None, Some(known)) if known.concurrency == concurrency => Ok(None),
+        (None, Some(_)) => Err(NotMade::Exists(Exists)),
+        (None, None) => {
+            let made = key.map(|key| Made { key: key.to_owned(), concurrency });
+            Ok(Some(Project { made, ..Project::new(name.clone(), concurrency, now) }))
+        }
     }
 }
 
@@ -73,7 +105,7 @@ pub fn of_run(known: Option<&Project>, name: &ProjectName, now: UtcMillis) -> Op
 impl Project {
     /// A new project.
     pub const fn new(name: ProjectName, concurrency: Option<u32>, now: UtcMillis) -> Self {
-        Self { name, concurrency, created_at: now, deleted_at: None }
+        Self { name, concurrency, created_at: now, deleted_at: None, made: None }
     }
 
     /// What a person has set of it.
@@ -131,13 +163,28 @@ mod tests {
     #[test]
     fn a_project_comes_with_its_first_run_or_is_made_ahead_of_it() {
         let lab: ProjectName = "lab".parse().unwrap();
-        let made = create(None, &lab, Some(3), NOW).unwrap().unwrap();
-        assert_eq!(create(Some(&made), &lab, Some(3), NOW), Ok(None), "the same again");
-        assert_eq!(create(Some(&made), &lab, None, NOW), Err(Exists));
+        let made = create(None, &lab, Some(3), None, NOW).unwrap().unwrap();
+        assert_eq!(create(Some(&made), &lab, Some(3), None, NOW), Ok(None), "the same again");
+        assert_eq!(create(Some(&made), &lab, None, None, NOW), Err(NotMade::Exists(Exists)));
         assert_eq!(of_run(Some(&made), &lab, NOW), None);
         let deleted = made.deleted(0, 0, NOW).unwrap();
         assert_eq!(of_run(deleted.as_ref(), &lab, NOW), of_run(None, &lab, NOW), "what comes back has no limit");
-        assert_eq!(create(deleted.as_ref(), &lab, Some(3), NOW), Ok(Some(made)));
+        assert_eq!(create(deleted.as_ref(), &lab, Some(3), None, NOW), Ok(Some(made)));
+    }
+
+    #[test]
+    fn a_key_makes_a_project_once_whatever_became_of_it() {
+        let lab: ProjectName = "lab".parse().unwrap();
+        let again = |known: &Project, limit, key| create(Some(known), &lab, limit, Some(key), NOW);
+        let made = create(None, &lab, Some(3), Some("key"), NOW).unwrap().unwrap();
+        let set = made.limited_to(None).unwrap();
+        assert_eq!(again(&set, Some(3), "key"), Ok(None));
+        assert_eq!(again(&set, None, "key"), Err(NotMade::KeyReused), "it is so, but another was asked for");
+        assert_eq!(again(&set, Some(3), "other"), Err(NotMade::Exists(Exists)));
+        let deleted = made.deleted(0, 0, NOW).unwrap().unwrap();
+        assert_eq!(again(&deleted, Some(3), "key"), Err(NotMade::Gone));
+        let back = again(&deleted, Some(3), "other").unwrap().unwrap();
+        assert_eq!(back.made.unwrap().key, "other");
     }
 
     #[test]

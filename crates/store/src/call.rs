@@ -292,6 +292,8 @@ pub struct CreateProject {
     pub name: ProjectName,
     /// How many of its runs may hold a place at once; none: any number.
     pub concurrency: Option<u32>,
+    /// The caller's key, if there is one: the same request again finds what it made, whatever became of that.
+    pub idempotency_key: Option<String>,
 }
 
 /// A person sets a project's limit.
@@ -314,6 +316,8 @@ pub struct DeleteProject {
     pub actor: Actor,
     /// Which project.
     pub name: ProjectName,
+    /// The settings that the person saw, where they say so: a project with others is not deleted.
+    pub seen: Option<Settings>,
 }
 
 /// A person says what the tasks of a project are.

@@ -93,6 +93,16 @@ pub enum Unmet {
     Backfill(#[from] BackfillError),
 }
 
+impl From<project::NotMade> for Unmet {
+    fn from(not_made: project::NotMade) -> Self {
+        match not_made {
+            project::NotMade::Exists(exists) => Self::ProjectExists(exists),
+            project::NotMade::KeyReused => Self::KeyReused,
+            project::NotMade::Gone => Self::NotFound("project"),
+        }
+    }
+}
+
 /// Why a claim did not happen.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum ClaimRefused {

@@ -415,7 +415,7 @@ async fn a_full_project_delays_no_other_project() {
     let world = World::new().await;
     let agent = world.agent("nas", 4).await;
     let lab = ProjectName::from_str("lab").unwrap();
-    world.plane.create_project(&caller(), lab.clone(), Some(1)).await.unwrap();
+    world.plane.create_project(&caller(), lab.clone(), Some(1), None).await.unwrap();
     let in_lab = |revision| Submit {
         project: lab.clone(),
         task: None,

@@ -13,7 +13,7 @@ use super::answer::{Answered, Json, Made};
 use super::etag::{Seen, Tagged};
 use super::problem::ApiError;
 use super::query::{Paged, Query};
-use super::request::{AtProject, JsonBody};
+use super::request::{AtProject, IdempotencyKey, JsonBody};
 
 /// `GET /api/v1/projects`: in the order of their names.
 pub(super) async fn list(State(api): State<Api>, query: Query<Paged>) -> Answered<Page<ProjectItem>> {
@@ -33,13 +33,14 @@ pub(super) async fn get(
     Ok(Tagged::new(&found.project.settings(), Json(item(&found))))
 }
 
-/// `POST /api/v1/projects`: 201 for a new project, 200 for one that is there just so.
+/// `POST /api/v1/projects`: 201 for a new project, 200 for one that is there just so, or that the same key made.
 pub(super) async fn create(
     State(api): State<Api>,
     By(caller): By,
+    IdempotencyKey(idempotency_key): IdempotencyKey,
     JsonBody(CreateProject { name, concurrency }): JsonBody<CreateProject>,
 ) -> Result<Made<ProjectAnswer>, ApiError> {
-    let created = api.control.create_project(&caller, name, concurrency).await?;
+    let created = api.control.create_project(&caller, name, concurrency, idempotency_key).await?;
     Ok(Made { new: created.changed, answer: answer(&created) })
 }
 
@@ -55,13 +56,14 @@ pub(super) async fn set(
     Ok(Tagged::new(&set.project.project.settings(), Json(answer(&set))))
 }
 
-/// `DELETE /api/v1/projects/{project}`: refused while a run of it is open.
+/// `DELETE /api/v1/projects/{project}`: refused while a run of it is open; with `If-Match`, if somebody changed it since.
 pub(super) async fn delete(
     State(api): State<Api>,
     By(caller): By,
     AtProject(project): AtProject,
+    seen: Seen<Settings>,
 ) -> Answered<DeleteProjectAnswer> {
-    let changed = api.control.delete_project(&caller, project).await?;
+    let changed = api.control.delete_project(&caller, project, seen.exactly()).await?;
     Ok(Json(DeleteProjectAnswer { changed }))
 }
 

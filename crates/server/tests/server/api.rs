@@ -13,6 +13,7 @@ use leasehold_wire::api::enrollment::EnrollmentAnswer;
 use leasehold_wire::api::explanation::RunExplanation;
 use leasehold_wire::api::page::Page;
 use leasehold_wire::api::problem::ProblemCode;
+use leasehold_wire::api::project::ProjectAnswer;
 use leasehold_wire::api::route;
 use leasehold_wire::api::run::{RunDetail, RunItem};
 use leasehold_wire::api::version::Version;
@@ -326,6 +327,33 @@ async fn an_edit_of_a_project_overwrites_nobody_elses_unless_it_says_nothing() {
     assert_eq!(set(("", ""), 3).await.status, StatusCode::OK);
     let tag = call(get(&path)).await.headers["etag"].to_str().unwrap().to_owned();
     assert_eq!(set(("if-match", &tag), 4).await.headers["etag"], call(get(&path)).await.headers["etag"]);
+    let delete = |tag: &str| call(with(Method::DELETE, &path, ("if-match", tag), ""));
+    assert_eq!(delete(&tag).await.problem().code, ProblemCode::PreconditionFailed);
+    let now = call(get(&path)).await.headers["etag"].to_str().unwrap().to_owned();
+    assert_eq!(delete(&now).await.status, StatusCode::OK);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_key_makes_one_project_whatever_became_of_it() {
+    let cluster = Cluster::start().await;
+    let token = Some(cluster.token.as_str());
+    let create = |body: &str, key: &str| {
+        let mut request = post(route::PROJECTS, body.to_owned());
+        request.headers_mut().insert(route::IDEMPOTENCY_KEY, key.parse().unwrap());
+        request
+    };
+    let first = cluster.api(token, create(r#"{"name":"lab","concurrency":2}"#, "lab-1")).await;
+    assert_eq!(first.status, StatusCode::CREATED, "{}", first.text());
+    let path = route::of_project(route::PROJECT, "lab");
+    cluster.api(token, with(Method::PUT, &path, ("", ""), r#"{"concurrency":5}"#)).await;
+    let again = cluster.api(token, create(r#"{"name":"lab","concurrency":2}"#, "lab-1")).await;
+    assert_eq!(again.status, StatusCode::OK, "{}", again.text());
+    assert_eq!(again.json::<ProjectAnswer>().project.concurrency, Some(5));
+    let other = cluster.api(token, create(r#"{"name":"lab","concurrency":5}"#, "lab-1")).await;
+    assert_eq!(other.problem().code, ProblemCode::KeyReused);
+    let blank = cluster.api(token, create(r#"{"name":"lab"}"#, "two words")).await;
+    assert_eq!(blank.problem().code, ProblemCode::InvalidRequest);
     cluster.stop().await;
 }
 

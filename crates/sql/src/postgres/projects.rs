@@ -10,17 +10,19 @@ use leasehold_store::view::ProjectView;
 
 use super::column::values;
 use super::lock::Locks;
+use super::rows::{self, project_columns};
 use super::transaction::{Decided, Fault, Tx, Unlocked};
-use super::{audit, places, rows};
+use super::{audit, places};
 
 /// Makes a project.
 pub(super) async fn create(db: Unlocked, call: &CreateProject) -> Decided<ProjectView, Unmet> {
     let tx = &db.lock(Locks::Project(&call.name)).await?;
     let known = load(tx, &call.name).await?;
-    let made = match project::create(known.as_ref(), &call.name, call.concurrency, tx.now.utc) {
+    let key = call.idempotency_key.as_deref();
+    let made = match project::create(known.as_ref(), &call.name, call.concurrency, key, tx.now.utc) {
         Ok(Some(made)) => made,
         Ok(None) => return Ok(Outcome::Replayed(written(tx, &call.name).await?)),
-        Err(exists) => return Ok(Outcome::Refused(exists.into())),
+        Err(not_made) => return Ok(Outcome::Refused(not_made.into())),
     };
     write(tx, &made).await?;
     let mut facts: Vec<(&str, &(dyn std::fmt::Display + Sync))> = Vec::new();
@@ -57,6 +59,9 @@ pub(super) async fn delete(db: Unlocked, call: &DeleteProject) -> Decided<(), Un
     let Some(known) = load(tx, &call.name).await? else {
         return Ok(Outcome::Refused(Unmet::NotFound("project")));
     };
+    if known.deleted_at.is_none() && call.seen.is_some_and(|seen| seen != known.settings()) {
+        return Ok(Outcome::Refused(Unmet::Moved("project")));
+    }
     // Reads what is open of every project: a rare question, and what is open is bounded by what people wait for.
     let sql = "SELECT count(*) FROM run WHERE state IN ('pending', 'dispatching', 'running', \
                'retry_wait', 'lost') AND project = $1";
@@ -94,24 +99,35 @@ pub(super) async fn project(tx: &Tx, name: &ProjectName) -> Result<Option<Projec
 /// A page of projects, in the order of their names.
 pub(super) async fn projects(tx: &Tx, after: Option<&ProjectName>, limit: usize) -> Result<Vec<ProjectView>, Fault> {
     let after = after.map_or_else(String::new, ToString::to_string);
-    let sql = "SELECT name, concurrency, created_at, deleted_at FROM project WHERE name > $1 AND deleted_at IS NULL \
-               ORDER BY name LIMIT $2";
+    let sql = concat!(
+        "SELECT ",
+        project_columns!(),
+        " FROM project WHERE name > $1 AND deleted_at IS NULL ORDER BY name LIMIT $2"
+    );
     let page = tx.all(sql, values![after, limit], rows::project).await?;
     try_join_all(page.into_iter().map(|project| view(tx, project))).await
 }
 
 async fn load(tx: &Tx, name: &ProjectName) -> Result<Option<Project>, Fault> {
-    let sql = "SELECT name, concurrency, created_at, deleted_at FROM project WHERE name = $1";
+    let sql = concat!("SELECT ", project_columns!(), " FROM project WHERE name = $1");
     tx.first(sql, values![*name], rows::project).await
 }
 
 async fn write(tx: &Tx, project: &Project) -> Result<(), Fault> {
     tx.execute_one(
         "project",
-        "INSERT INTO project (name, concurrency, created_at, deleted_at) VALUES ($1, $2, $3, $4) \
+        "INSERT INTO project (name, concurrency, created_at, deleted_at, made_key, made_limit) \
+         VALUES ($1, $2, $3, $4, $5, $6) \
          ON CONFLICT (name) DO UPDATE SET concurrency = excluded.concurrency, created_at = excluded.created_at, \
-         deleted_at = excluded.deleted_at",
-        values![project.name, project.concurrency, project.created_at, project.deleted_at],
+         deleted_at = excluded.deleted_at, made_key = excluded.made_key, made_limit = excluded.made_limit",
+        values![
+            project.name,
+            project.concurrency,
+            project.created_at,
+            project.deleted_at,
+            project.made.as_ref().map(|made| made.key.clone()),
+            project.made.as_ref().and_then(|made| made.concurrency),
+        ],
     )
     .await
 }

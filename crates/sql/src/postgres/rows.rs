@@ -5,7 +5,7 @@
 use leasehold_core::attempt::{Attempt, Callback, Handle, Left, LimitsKept, LogPin, Usage};
 use leasehold_core::frame::Cut;
 use leasehold_core::lease::Lease;
-use leasehold_core::project::Project;
+use leasehold_core::project::{Made, Project};
 use leasehold_core::resolve::Word;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::{Closing, Run, StopIntent};
@@ -199,12 +199,23 @@ pub(super) fn task_revision(columns: &mut Columns<'_>) -> Result<TaskRevision, F
     Ok(TaskRevision { number: columns.next()?, revision: columns.next()?, at: columns.next()?, by: columns.next()? })
 }
 
+macro_rules! project_columns {
+    () => {
+        "name, concurrency, created_at, deleted_at, made_key, made_limit"
+    };
+}
+pub(super) use project_columns;
+
 pub(super) fn project(columns: &mut Columns<'_>) -> Result<Project, Fault> {
     Ok(Project {
         name: columns.next()?,
         concurrency: columns.next()?,
         created_at: columns.next()?,
         deleted_at: columns.next()?,
+        made: match (columns.next()?, columns.next()?) {
+            (Some(key), concurrency) => Some(Made { key, concurrency }),
+            (None, _) => None,
+        },
     })
 }
 

@@ -303,6 +303,8 @@ macro_rules! contract_suite {
             a_run_brings_its_project
             a_limit_is_set_and_lifted
             settings_that_nobody_saw_are_not_overwritten
+            a_key_makes_one_project
+            a_project_that_nobody_saw_is_not_deleted
             a_project_is_deleted_once_nothing_is_open
             projects_are_paged_by_name
             a_deletion_and_a_submission_at_the_same_instant_agree

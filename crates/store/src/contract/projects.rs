@@ -14,7 +14,7 @@ fn lab() -> ProjectName {
 }
 
 fn create(concurrency: Option<u32>) -> CreateProject {
-    CreateProject { actor: admin(), name: lab(), concurrency }
+    CreateProject { actor: admin(), name: lab(), concurrency, idempotency_key: None }
 }
 
 fn set(concurrency: Option<u32>) -> SetProject {
@@ -22,7 +22,7 @@ fn set(concurrency: Option<u32>) -> SetProject {
 }
 
 fn delete() -> DeleteProject {
-    DeleteProject { actor: admin(), name: lab() }
+    DeleteProject { actor: admin(), name: lab(), seen: None }
 }
 
 fn in_lab(world: &World<'_>) -> AdmitRun {
@@ -93,6 +93,40 @@ pub async fn settings_that_nobody_saw_are_not_overwritten(harness: &dyn Harness)
     assert_eq!(world.store.set_project(seeing(None, Some(1))).await.applied().project.concurrency, Some(1));
 }
 
+/// The same request again finds what it made, whatever became of its settings; the same key with another is refused, and what
+/// was deleted since does not come back by a repeat.
+pub async fn a_key_makes_one_project(harness: &dyn Harness) {
+    let world = World::new(harness);
+    let keyed = |limit, key: &str| CreateProject { idempotency_key: Some(key.to_owned()), ..create(limit) };
+    let ask = |limit, key: &str| world.store.create_project(keyed(limit, key));
+    ask(Some(3), "key").await.applied();
+    world.store.set_project(set(Some(5))).await.applied();
+    let again = world.unchanged(ask(Some(3), "key")).await.replayed();
+    assert_eq!(again.project.concurrency, Some(5), "as it is by now");
+    for limit in [Some(5), None] {
+        assert_eq!(world.unchanged(ask(limit, "key")).await.refused(), Unmet::KeyReused);
+    }
+    assert_eq!(world.unchanged(ask(Some(3), "other")).await.refused(), Unmet::ProjectExists(Exists));
+    world.unchanged(ask(Some(5), "other")).await.replayed();
+    world.store.delete_project(delete()).await.applied();
+    assert_eq!(world.unchanged(ask(Some(3), "key")).await.refused(), Unmet::NotFound("project"));
+    ask(Some(3), "other").await.applied();
+    world.unchanged(ask(Some(3), "other")).await.replayed();
+}
+
+/// A deletion says what it saw, too.
+pub async fn a_project_that_nobody_saw_is_not_deleted(harness: &dyn Harness) {
+    let world = World::new(harness);
+    world.store.create_project(create(Some(3))).await.applied();
+    let seeing = |concurrency| DeleteProject { seen: Some(Settings { concurrency }), ..delete() };
+    for stale in [None, Some(4)] {
+        let refused = world.unchanged(world.store.delete_project(seeing(stale))).await.refused();
+        assert_eq!(refused, Unmet::Moved("project"));
+    }
+    world.store.delete_project(seeing(Some(3))).await.applied();
+    world.unchanged(world.store.delete_project(seeing(Some(3)))).await.replayed();
+}
+
 /// A project with an open run is not deleted, nor the one that everybody uses; a deleted one is gone for whoever looks, and
 /// its next run brings it back without its limit.
 pub async fn a_project_is_deleted_once_nothing_is_open(harness: &dyn Harness) {
@@ -146,7 +180,7 @@ pub async fn a_deletion_and_a_submission_at_the_same_instant_agree(harness: &dyn
         let name: ProjectName = format!("lab-{round}").parse().unwrap();
         let call = CreateProject { name: name.clone(), ..create(None) };
         world.store.create_project(call).await.applied();
-        let (store, call) = (world.store.clone(), DeleteProject { actor: admin(), name: name.clone() });
+        let (store, call) = (world.store.clone(), DeleteProject { actor: admin(), name: name.clone(), seen: None });
         let deleting = async move { store.delete_project(call).await.unwrap() };
         let (store, call) = (world.store.clone(), AdmitRun { project: name.clone(), ..world.submission(plain()) });
         let admitting = async move { store.admit_run(call).await.unwrap() };

@@ -170,7 +170,7 @@ impl Caller<'_, '_> {
         self.installs().await;
 
         let name = || "lab".parse().unwrap();
-        let create = CreateProject { actor: admin(), name: name(), concurrency: Some(1) };
+        let create = CreateProject { actor: admin(), name: name(), concurrency: Some(1), idempotency_key: Some("lab".to_owned()) };
         self.done("create_project", || store.create_project(create.clone())).await;
         let set = SetProject { actor: admin(), name: name(), concurrency: Some(2), seen: None };
         self.done("set_project", || store.set_project(set.clone())).await;
@@ -196,7 +196,7 @@ impl Caller<'_, '_> {
         let task = "report".parse().unwrap();
         let delete = DeleteTask { actor: admin(), project: name(), name: task, cascade: true, seen: None };
         self.done("delete_task", || store.delete_task(delete.clone())).await;
-        let delete = DeleteProject { actor: admin(), name: name() };
+        let delete = DeleteProject { actor: admin(), name: name(), seen: None };
         self.done("delete_project", || store.delete_project(delete.clone())).await;
 
         let enrollment = world.new_enrollment("nas");

@@ -289,7 +289,7 @@ pub async fn a_deleted_task_comes_back_with_its_history(harness: &dyn Harness) {
 pub async fn a_project_with_tasks_is_not_deleted(harness: &dyn Harness) {
     let world = World::new(harness);
     world.store.apply_tasks(apply([("report", 1)])).await.applied();
-    let call = || DeleteProject { actor: admin(), name: lab() };
+    let call = || DeleteProject { actor: admin(), name: lab(), seen: None };
     let refused = world.unchanged(world.store.delete_project(call())).await.refused();
     assert_eq!(refused, Unmet::Project(project::Undeletable::HasTasks { tasks: 1 }));
     world.store.delete_task(delete("report", false)).await.applied();

@@ -13,7 +13,8 @@ use crate::view::ProjectView;
 
 pub(super) fn create(tx: &mut Transaction<'_>, call: &CreateProject) -> Stored<ProjectView, Unmet> {
     let known = tx.state.projects.get(&call.name);
-    match project::create(known, &call.name, call.concurrency, tx.now.utc) {
+    let key = call.idempotency_key.as_deref();
+    match project::create(known, &call.name, call.concurrency, key, tx.now.utc) {
         Ok(Some(project)) => {
             let facts = call.concurrency.map(|limit| ("concurrency", limit.to_string()));
             tx.record(&call.actor, "create_project", format_args!("project/{}", call.name), facts);
@@ -21,7 +22,7 @@ pub(super) fn create(tx: &mut Transaction<'_>, call: &CreateProject) -> Stored<P
             written(tx, &call.name).map(Outcome::Applied)
         }
         Ok(None) => written(tx, &call.name).map(Outcome::Replayed),
-        Err(exists) => Ok(Outcome::Refused(exists.into())),
+        Err(not_made) => Ok(Outcome::Refused(not_made.into())),
     }
 }
 
@@ -46,6 +47,9 @@ pub(super) fn delete(tx: &mut Transaction<'_>, call: &DeleteProject) -> Outcome<
     let Some(known) = tx.state.projects.get(&call.name) else {
         return Outcome::Refused(Unmet::NotFound("project"));
     };
+    if known.deleted_at.is_none() && call.seen.is_some_and(|seen| seen != known.settings()) {
+        return Outcome::Refused(Unmet::Moved("project"));
+    }
     let open = tx.state.runs.values().filter(|run| run.project == call.name && !run.state.is_terminal());
     let tasks = tx.state.tasks.values().filter(|task| task.project == call.name && task.deleted_at.is_none());
     match known.deleted(open.count() as u64, tasks.count() as u64, tx.now.utc) {
