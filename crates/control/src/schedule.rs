@@ -109,6 +109,17 @@ pub struct BackfillAsk {
     pub last: UtcMillis,
 }
 
+/// A fire time that will come.
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+pub struct FireTime {
+    /// The nominal time.
+    pub at: UtcMillis,
+    /// Of which trigger.
+    pub trigger: TriggerName,
+    /// The zone that its expression is read in.
+    pub time_zone: String,
+}
+
 /// Fire times that are shown at most.
 pub const FIRE_TIMES: usize = 1000;
 
@@ -131,7 +142,7 @@ impl ControlPlane {
         task: &TaskName,
         trigger: Option<&TriggerName>,
         count: usize,
-    ) -> OperatorResult<(Vec<(TriggerName, UtcMillis)>, bool)> {
+    ) -> OperatorResult<(Vec<FireTime>, bool)> {
         let kept = self.schedules_of(project, task).await?;
         let of: Vec<_> = kept.iter().filter(|view| trigger.is_none_or(|name| *name == view.kept.key.name)).collect();
         if let (Some(name), true) = (trigger, of.is_empty()) {
@@ -142,17 +153,19 @@ impl ControlPlane {
         for view in &of {
             // What is kept was read before: only a later build could find no times in it.
             let Ok(Some(timed)) = Timed::of(&view.kept.key, &view.trigger) else { continue };
+            let Source::Cron(schedule) = &view.trigger.source else { continue };
             let mut at = now;
             for _ in 0..count.min(FIRE_TIMES) {
                 let Some(next) = timed.next(at) else { break };
-                times.push((next, view.kept.key.name.clone()));
+                let (trigger, time_zone) = (view.kept.key.name.clone(), schedule.time_zone.clone());
+                times.push(FireTime { at: next, trigger, time_zone });
                 at = next;
             }
         }
         times.sort();
         times.truncate(count.min(FIRE_TIMES));
         let paused = of.iter().any(|view| view.kept.progress.paused);
-        Ok((times.into_iter().map(|(at, name)| (name, at)).collect(), paused))
+        Ok((times, paused))
     }
 
     async fn schedules_of(&self, project: &ProjectName, task: &TaskName) -> OperatorResult<Vec<TriggerView>> {

@@ -1,8 +1,9 @@
 //! Times as people read them: RFC 3339, in the zone of this machine unless told otherwise. (Product, *The command line*.)
 
 use clap::Args;
-use jiff::tz::TimeZone;
+use jiff::tz::{Offset, TimeZone};
 use jiff::{RoundMode, Timestamp, TimestampRound, Unit};
+use leasehold_core::schedule::{Offsets as _, Zone};
 use leasehold_core::time::{Clock, Millis, UtcMillis};
 
 use crate::system::SystemClock;
@@ -33,6 +34,14 @@ impl TimeArgs {
     }
 }
 
+/// A time on the clocks of a schedule's zone, as the control plane knows it; of a zone that this program does not know, in UTC.
+pub(crate) fn in_zone(at: UtcMillis, zone: &str) -> String {
+    let seconds = at.get().div_euclid(1000);
+    let offset = Zone::named(zone).ok().map_or(0, |zone| zone.span(seconds).offset);
+    let offset = i32::try_from(offset).ok().and_then(|offset| Offset::from_seconds(offset).ok()).unwrap_or(Offset::UTC);
+    format!("{} {zone}", TimeArgs::default().show_in(at, &TimeZone::fixed(offset)))
+}
+
 /// How long ago `at` was, to its largest unit: `3m`, `2h`, `5d`.
 pub(crate) fn age(at: UtcMillis) -> String {
     coarse(SystemClock.utc().since(at))
@@ -51,8 +60,6 @@ pub(crate) fn coarse(span: Millis) -> String {
 
 #[cfg(test)]
 mod tests {
-    use jiff::tz::Offset;
-
     use super::*;
 
     #[test]
@@ -62,6 +69,16 @@ mod tests {
         let zone = TimeZone::fixed(Offset::constant(8));
         assert_eq!(TimeArgs::default().show_in(at, &zone), "2023-11-15T06:13:20+08:00");
         assert_eq!(TimeArgs { utc: true }.show(UtcMillis::new(i64::MAX)), "9223372036854775807 ms");
+    }
+
+    #[test]
+    fn a_fire_time_is_shown_on_the_clocks_of_its_zone() {
+        for (hours, told) in [(0, "2027-03-14T01:30:00-05:00"), (1, "2027-03-14T03:30:00-04:00")] {
+            let at = UtcMillis::new(1_805_005_800_000).plus(Millis::from_secs(hours * 3600));
+            assert_eq!(in_zone(at, "America/New_York"), format!("{told} America/New_York"));
+        }
+        assert_eq!(in_zone(UtcMillis::new(0), "UTC"), "1970-01-01T00:00:00+00:00 UTC");
+        assert_eq!(in_zone(UtcMillis::new(0), "Moon/Tycho"), "1970-01-01T00:00:00+00:00 Moon/Tycho");
     }
 
     #[test]

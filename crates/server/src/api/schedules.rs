@@ -3,7 +3,7 @@
 use std::str::FromStr;
 
 use axum::extract::State;
-use leasehold_control::schedule::{BackfillAsk, FIRE_TIMES, PauseAsk};
+use leasehold_control::schedule::{BackfillAsk, FIRE_TIMES, FireTime as FireTimeView, PauseAsk};
 use leasehold_control::view::{LedgerKey, LedgerPage, TriggersAfter};
 use leasehold_core::id::{TaskName, TriggerName};
 use leasehold_core::time::UtcMillis;
@@ -112,8 +112,12 @@ pub(super) async fn fire_times(
     let count = query.number("count", 1..=FIRE_TIMES)?.unwrap_or(COUNT);
     let trigger: Option<TriggerName> = query.one("trigger")?;
     let (times, paused) = api.control.fire_times(&project, &task, trigger.as_ref(), count).await?;
-    let times = times.into_iter().map(|(trigger, at)| FireTime { trigger, at: at.into() }).collect();
-    Ok(Json(FireTimes { times, paused }))
+    let time = |one: FireTimeView| FireTime {
+        trigger: one.trigger,
+        at: one.at.into(),
+        time_zone: Some(one.time_zone),
+    };
+    Ok(Json(FireTimes { times: times.into_iter().map(time).collect(), paused }))
 }
 
 /// `GET …/tasks/{task}/ledger`: the newest first; of a deleted task, too.

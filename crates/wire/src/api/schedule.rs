@@ -109,6 +109,9 @@ pub struct FireTime {
     pub trigger: TriggerName,
     /// The nominal time.
     pub at: Time,
+    /// The zone that its expression is read in.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub time_zone: Option<String>,
 }
 
 /// The next fire times of a task, the earliest first.

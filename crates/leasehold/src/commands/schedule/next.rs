@@ -10,7 +10,7 @@ use crate::commands::connected::Connected;
 use crate::commands::task::InProject;
 use crate::exit::Exit;
 use crate::output::Row;
-use crate::times::TimeArgs;
+use crate::times::{TimeArgs, in_zone};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -18,7 +18,8 @@ Examples:
   leasehold schedule next nightly-report --count 3 --utc
   leasehold schedule next nightly-report -q | head -1
 
-Nominal times: a `jitter` starts each of them a little later, always by the same span.
+Each is shown in your own time zone, and on the clocks of the schedule's. They are nominal times: a
+`jitter` starts each of them a little later, always by the same span.
 
 Exit codes:
   0 printed · 3 there is no such task, or no such trigger of it";
@@ -54,10 +55,12 @@ struct TimeRow {
 }
 
 impl Row for TimeRow {
-    const HEADS: &'static [&'static str] = &["fires", "trigger"];
+    const HEADS: &'static [&'static str] = &["fires", "in its zone", "trigger"];
 
     fn cells(&self) -> Vec<String> {
-        vec![self.times.show(self.item.at.0), self.item.trigger.to_string()]
+        let at = self.item.at.0;
+        let there = self.item.time_zone.as_ref().map_or_else(String::new, |zone| in_zone(at, zone));
+        vec![self.times.show(at), there, self.item.trigger.to_string()]
     }
 
     fn name(&self) -> String {
