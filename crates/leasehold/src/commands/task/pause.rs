@@ -32,10 +32,9 @@ itself (`leasehold schedule pause`) stays paused.
 Exit codes:
   0 resumed, or not paused before · 3 there is no such task · 4 not allowed: this needs an operator's token";
 
-/// Pauses a task.
+/// What both take.
 #[derive(Debug, Args)]
-#[command(after_help = PAUSE_HELP)]
-pub(crate) struct Pause {
+struct Which {
     /// The task's name
     task: TaskName,
 
@@ -50,49 +49,43 @@ pub(crate) struct Pause {
     connected: Connected,
 }
 
+/// Pauses a task.
+#[derive(Debug, Args)]
+#[command(after_help = PAUSE_HELP)]
+pub(crate) struct Pause {
+    #[command(flatten)]
+    which: Which,
+}
+
 /// Ends a task's pause.
 #[derive(Debug, Args)]
 #[command(after_help = RESUME_HELP)]
 pub(crate) struct Resume {
-    /// The task's name
-    task: TaskName,
-
-    /// Why, for the audit
-    #[arg(long, value_name = "TEXT")]
-    reason: Option<String>,
-
     #[command(flatten)]
-    project: InProject,
-
-    #[command(flatten)]
-    connected: Connected,
+    which: Which,
 }
 
 impl Pause {
     pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
-        let client = self.connected.client()?;
-        let name = self.task.as_str();
-        let path = route::of_task(route::TASK_PAUSE, &self.project.name(), name);
-        let asked = Asked::json(PauseTask { trigger: None, why: self.reason }.to_body());
-        let answer: PauseAnswer = client.post(&path, asked).await?;
-        self.connected.output.one(&answer, name, |out| {
-            let how = if answer.changed { "is paused: its triggers start nothing" } else { "had been paused before" };
-            writeln!(out, "Task {name} {how}")
-        })?;
-        Ok(Exit::Done)
+        self.which.ask(route::TASK_PAUSE, "is paused: its triggers start nothing", "had been paused before").await
     }
 }
 
 impl Resume {
     pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
+        self.which.ask(route::TASK_RESUME, "goes on", "was not paused").await
+    }
+}
+
+impl Which {
+    async fn ask(self, template: &str, changed: &str, unchanged: &str) -> anyhow::Result<Exit> {
         let client = self.connected.client()?;
         let name = self.task.as_str();
-        let path = route::of_task(route::TASK_RESUME, &self.project.name(), name);
         let asked = Asked::json(PauseTask { trigger: None, why: self.reason }.to_body());
+        let path = route::of_task(template, &self.project.name(), name);
         let answer: PauseAnswer = client.post(&path, asked).await?;
         self.connected.output.one(&answer, name, |out| {
-            let how = if answer.changed { "goes on" } else { "was not paused" };
-            writeln!(out, "Task {name} {how}")
+            writeln!(out, "Task {name} {}", if answer.changed { changed } else { unchanged })
         })?;
         Ok(Exit::Done)
     }
