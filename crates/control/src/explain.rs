@@ -102,7 +102,7 @@ impl ControlPlane {
                 None => Availability::Offline,
             },
             free_slots,
-            busy_devices: view.busy_devices.clone(),
+            busy_devices: view.device_holders.keys().cloned().collect(),
             refused_for: refused.map(|(_, refused)| refused.until.since(now)),
         }
     }

@@ -39,8 +39,8 @@ use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
     ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
-    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView, Scanned,
-    Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView,
+    Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 
 /// What happens to one call.

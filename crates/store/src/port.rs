@@ -40,8 +40,8 @@ use crate::hint::HintExchange;
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
     ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
-    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView, Scanned,
-    Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView,
+    Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 use leasehold_core::claim::Ask;
 use leasehold_core::session::SessionFence;

@@ -241,8 +241,8 @@ pub struct WorkerView {
     pub session: Option<Session>,
     /// The attempts whose leases it holds.
     pub active: Vec<AttemptId>,
-    /// Its devices that something is, or may be, using.
-    pub busy_devices: BTreeSet<DeviceId>,
+    /// Its devices that something is, or may be, using, and of which run that is.
+    pub device_holders: BTreeMap<DeviceId, RunId>,
     /// Its faults, as it said them last.
     pub faults: Vec<Fault>,
     /// The clocks of the read.

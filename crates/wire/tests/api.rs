@@ -181,7 +181,8 @@ fn worker_detail() -> WorkerDetail {
             detail: "12 MiB left on /var/lib".to_owned(),
             since: AT,
         };
-        WorkerDetail::new(&worker(), Some(&session()), &[id(2)], &[fault], NOW)
+        let holders = BTreeMap::from([("GPU-8f1c0c52".parse().unwrap(), id(3))]);
+        WorkerDetail::new(&worker(), Some(&session()), &[id(2)], &holders, &[fault], NOW)
     }
 }
 
@@ -603,7 +604,9 @@ fn a_log_says_whether_it_is_whole() {
 
 #[test]
 fn a_session_that_is_silent_past_its_lease_is_not_called_active() {
-    let state = |session: &Session| WorkerDetail::new(&worker(), Some(session), &[], &[], NOW).session.unwrap().state;
+    let none = BTreeMap::new();
+    let state =
+        |session: &Session| WorkerDetail::new(&worker(), Some(session), &[], &none, &[], NOW).session.unwrap().state;
     assert_eq!(state(&session()), SessionStatus::Active);
     let silent = |state| Session { state, expires: NOW, ..session() };
     assert_eq!(state(&silent(SessionState::Active)), SessionStatus::Expired);

@@ -117,6 +117,6 @@ async fn an_unstarted_claim_gives_its_devices_back() {
     assert_eq!(agent.take().await.offer.run, next);
     world.clock.advance(limits::CLAIM_WINDOW.plus(Millis::from_secs(2)));
     world.plane.recovery_round().await.unwrap();
-    let busy = world.plane.worker(agent.principal.worker()).await.unwrap().busy_devices;
+    let busy = world.plane.worker(agent.principal.worker()).await.unwrap().device_holders;
     assert!(busy.is_empty(), "{busy:?}");
 }

@@ -112,11 +112,7 @@ pub(super) async fn fire_times(
     let count = query.number("count", 1..=FIRE_TIMES)?.unwrap_or(COUNT);
     let trigger: Option<TriggerName> = query.one("trigger")?;
     let (times, paused) = api.control.fire_times(&project, &task, trigger.as_ref(), count).await?;
-    let time = |one: FireTimeView| FireTime {
-        trigger: one.trigger,
-        at: one.at.into(),
-        time_zone: Some(one.time_zone),
-    };
+    let time = |one: FireTimeView| FireTime { trigger: one.trigger, at: one.at.into(), time_zone: Some(one.time_zone) };
     Ok(Json(FireTimes { times: times.into_iter().map(time).collect(), paused }))
 }
 

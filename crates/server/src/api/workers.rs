@@ -38,5 +38,6 @@ pub(super) async fn get(State(api): State<Api>, AtWorker(worker): AtWorker, _: Q
 
 /// Everything about a worker.
 pub(super) fn detail(found: &WorkerView) -> WorkerDetail {
-    WorkerDetail::new(&found.worker, found.session.as_ref(), &found.active, &found.faults, found.now.lease)
+    let WorkerView { worker, session, active, device_holders, faults, now } = found;
+    WorkerDetail::new(worker, session.as_ref(), active, device_holders, faults, now.lease)
 }

@@ -7,6 +7,7 @@ use anyhow::{Context as _, Result};
 use leasehold_sim::cluster::{Cluster, WorkerOptions};
 use leasehold_sim::eventually::eventually;
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::cases::{session, wait_for_another_session};
 
@@ -30,6 +31,15 @@ fn no_two_runs_see_the_same_gpu_and_a_third_waits_for_one() -> Result<()> {
     let (one, two) = (submit("one"), submit("two"));
     for run in [&one, &two] {
         cluster.wait_for_state(run, "running")?;
+    }
+    let rig = cluster.json(&["worker", "get", "rig"]);
+    let held = rig["busy_devices"].as_object().context("no device is held")?;
+    let runs: BTreeSet<_> = held.values().filter_map(Value::as_str).collect();
+    assert_eq!(runs, [one.as_str(), two.as_str()].into(), "{rig}");
+    let page = cluster.ask(&["worker", "get", "rig"]);
+    for (device, run) in held {
+        let told = format!("{device}, held by run {}", run.as_str().unwrap_or_default());
+        assert!(page.contains(&told), "{page}");
     }
     let third = submit("one");
     let waits = |cluster: &Cluster| {

@@ -38,8 +38,8 @@ use leasehold_store::outcome::{Outcome, StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
     ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
-    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView, Scanned,
-    Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView,
+    Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 
 mod activation;

@@ -5,7 +5,7 @@
 //! record that it counts; a case of the contract suite holds them to it. The count itself stands in the schema
 //! (`places_of_task` and its like): the plain case of a claim counts there too.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use futures_util::future::{try_join, try_join_all};
 use leasehold_core::device::{DeviceId, Devices};
@@ -143,22 +143,28 @@ async fn holders(tx: &Tx, run: &Run, task: Option<&TaskName>) -> Result<Vec<Hold
     Ok(try_join_all(longest.into_iter().map(holder)).await?.into_iter().flatten().collect())
 }
 
-/// The devices of a session's worker that something is, or may be, using. A worker without any is not asked for.
+/// The devices of a session's worker that something is, or may be, using.
 pub(super) async fn busy_devices(db: &Connection, session: &Session) -> Result<BTreeSet<DeviceId>, Fault> {
+    Ok(device_holders(db, session).await?.into_keys().collect())
+}
+
+/// The same, and of which run that is. A worker without any is not asked for.
+pub(super) async fn device_holders(db: &Connection, session: &Session) -> Result<BTreeMap<DeviceId, RunId>, Fault> {
     if session.capabilities.gpus.is_empty() {
-        return Ok(BTreeSet::new());
+        return Ok(BTreeMap::new());
     }
     held_devices(db, &session.worker).await
 }
 
-async fn held_devices(db: &Connection, worker: &WorkerId) -> Result<BTreeSet<DeviceId>, Fault> {
+async fn held_devices(db: &Connection, worker: &WorkerId) -> Result<BTreeMap<DeviceId, RunId>, Fault> {
     // Of live attempts, by their active leases; of others, by what keeps their places held.
-    let sql = "SELECT devices FROM lease WHERE worker = $1 AND state = 'active' AND devices <> '' \
+    let sql = "SELECT l.devices, a.run FROM lease l JOIN attempt a ON a.id = l.attempt \
+               WHERE l.worker = $1 AND l.state = 'active' AND l.devices <> '' \
                UNION ALL \
-               SELECT l.devices FROM attempt a JOIN run r ON r.id = a.run \
+               SELECT l.devices, a.run FROM attempt a JOIN run r ON r.id = a.run \
                JOIN lease l ON l.attempt = a.id AND l.generation = a.lease_generation \
                WHERE a.worker = $1 AND a.unsettled \
                AND (a.may_live OR (r.state = 'lost' AND r.mutex AND a.number = r.latest)) AND l.devices <> ''";
-    let held: Vec<Devices> = db.all(sql, values![*worker], rows::column).await?;
-    Ok(held.iter().flat_map(Devices::iter).cloned().collect())
+    let held: Vec<(Devices, RunId)> = db.all(sql, values![*worker], |row| Ok((row.next()?, row.next()?))).await?;
+    Ok(held.iter().flat_map(|(devices, run)| devices.iter().map(|device| (device.clone(), *run))).collect())
 }

@@ -1,6 +1,6 @@
 //! Pages and views: what people and programs read. Every page is bounded by its caller's limit.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 
 use futures_util::future::{try_join_all, try_join3, try_join4};
 use leasehold_core::event::Event;
@@ -180,11 +180,11 @@ pub(super) async fn worker_view(tx: &Tx, worker: Worker) -> Result<WorkerView, F
         faults::of(tx, &worker.id),
     )
     .await?;
-    let busy_devices = match &session {
-        Some(session) => places::busy_devices(tx, session).await?,
-        None => BTreeSet::new(),
+    let device_holders = match &session {
+        Some(session) => places::device_holders(tx, session).await?,
+        None => BTreeMap::new(),
     };
-    Ok(WorkerView { worker, session, active, busy_devices, faults, now: tx.now })
+    Ok(WorkerView { worker, session, active, device_holders, faults, now: tx.now })
 }
 
 #[cfg(test)]

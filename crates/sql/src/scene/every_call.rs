@@ -174,7 +174,12 @@ async fn limits<S: Store>(scene: &Scene<S>) {
     assert_eq!(lanes.len(), 2);
     assert!(store.lanes(Some(lanes[1].key.clone()), 8, 8).await.unwrap().is_empty());
     let name = || ProjectName::default();
-    let create = CreateProject { actor: Actor::System, name: "lab".parse().unwrap(), concurrency: Some(3), idempotency_key: Some("lab".to_owned()) };
+    let create = CreateProject {
+        actor: Actor::System,
+        name: "lab".parse().unwrap(),
+        concurrency: Some(3),
+        idempotency_key: Some("lab".to_owned()),
+    };
     store.create_project(create).await.unwrap().into_result().unwrap();
     let set = SetProject { actor: Actor::System, name: name(), concurrency: Some(5), seen: None };
     store.set_project(set).await.unwrap().into_result().unwrap();

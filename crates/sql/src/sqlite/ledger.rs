@@ -140,7 +140,8 @@ fn prune_one(tx: &Tx<'_>, key: &TriggerKey, oldest: UtcMillis, limit: usize) -> 
     let read = |row: &mut Columns<'_>| Ok((row.next()?, row.next()?));
     let lines: Vec<(UtcMillis, bool)> = tx.all(sql, values![*project, *task, *name, kept_from, limit], read)?;
     for (at, is_gap) in &lines {
-        let sql = "DELETE FROM schedule_ledger WHERE project = ?1 AND task = ?2 AND at = ?3 AND name = ?4 AND is_gap = ?5";
+        let sql =
+            "DELETE FROM schedule_ledger WHERE project = ?1 AND task = ?2 AND at = ?3 AND name = ?4 AND is_gap = ?5";
         tx.execute_one("line of a ledger", sql, values![*project, *task, *at, *name, *is_gap])?;
     }
     Ok(lines.len())

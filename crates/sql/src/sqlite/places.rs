@@ -4,7 +4,7 @@
 //! The statements repeat [`leasehold_core::occupancy::hold`], so that a count reads one narrow index instead of every
 //! record that it counts; a case of the contract suite holds them to it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::device::{DeviceId, Devices};
 use leasehold_core::id::{ProjectName, RunId, TaskName, WorkerId};
@@ -161,25 +161,31 @@ pub(super) fn holds(tx: &Tx<'_>, run: RunId) -> Result<bool, Fault> {
     tx.only(sql, values![run], rows::column)
 }
 
-/// The devices of a session's worker that something is, or may be, using. A worker without any is not asked for.
+/// The devices of a session's worker that something is, or may be, using.
 pub(super) fn busy_devices(tx: &Tx<'_>, session: &Session) -> Result<BTreeSet<DeviceId>, Fault> {
+    Ok(device_holders(tx, session)?.into_keys().collect())
+}
+
+/// The same, and of which run that is. A worker without any is not asked for.
+pub(super) fn device_holders(tx: &Tx<'_>, session: &Session) -> Result<BTreeMap<DeviceId, RunId>, Fault> {
     if session.capabilities.gpus.is_empty() {
-        return Ok(BTreeSet::new());
+        return Ok(BTreeMap::new());
     }
     held_devices(tx, &session.worker)
 }
 
-fn held_devices(tx: &Tx<'_>, worker: &WorkerId) -> Result<BTreeSet<DeviceId>, Fault> {
+fn held_devices(tx: &Tx<'_>, worker: &WorkerId) -> Result<BTreeMap<DeviceId, RunId>, Fault> {
     // Of live attempts, by their active leases; of others, by what keeps their places held.
-    let sql = "SELECT devices FROM lease INDEXED BY lease_active_worker \
-               WHERE worker = ?1 AND state = 'active' AND devices <> '' \
+    let sql = "SELECT lease.devices, attempt.run FROM lease INDEXED BY lease_active_worker \
+               CROSS JOIN attempt ON attempt.id = lease.attempt \
+               WHERE lease.worker = ?1 AND lease.state = 'active' AND lease.devices <> '' \
                UNION ALL \
-               SELECT lease.devices FROM attempt INDEXED BY attempt_open CROSS JOIN run ON run.id = attempt.run \
+               SELECT lease.devices, attempt.run FROM attempt INDEXED BY attempt_open CROSS JOIN run ON run.id = attempt.run \
                JOIN lease ON lease.attempt = attempt.id AND lease.generation = attempt.lease_generation \
                WHERE attempt.worker = ?1 \
                AND (attempt.may_live = 1 OR (attempt.state = 'lost' AND attempt.resolution = 'none')) \
                AND (attempt.may_live = 1 OR (run.state = 'lost' AND run.mutex = 1 AND attempt.number = run.latest)) \
                AND lease.devices <> ''";
-    let held: Vec<Devices> = tx.all(sql, values![*worker], rows::column)?;
-    Ok(held.iter().flat_map(Devices::iter).cloned().collect())
+    let held: Vec<(Devices, RunId)> = tx.all(sql, values![*worker], |row| Ok((row.next()?, row.next()?)))?;
+    Ok(held.iter().flat_map(|(devices, run)| devices.iter().map(|device| (device.clone(), *run))).collect())
 }

@@ -168,9 +168,9 @@ pub(super) fn worker_view(tx: &Tx<'_>, worker: leasehold_core::worker::Worker) -
         rows::column,
     )?;
     let faults = faults::of(tx, &worker.id)?;
-    let busy_devices =
-        session.as_ref().map(|session| places::busy_devices(tx, session)).transpose()?.unwrap_or_default();
-    Ok(WorkerView { worker, session, active, busy_devices, faults, now: tx.now })
+    let device_holders =
+        session.as_ref().map(|session| places::device_holders(tx, session)).transpose()?.unwrap_or_default();
+    Ok(WorkerView { worker, session, active, device_holders, faults, now: tx.now })
 }
 
 #[cfg(test)]

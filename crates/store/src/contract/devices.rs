@@ -1,5 +1,7 @@
 //! Devices: picked by the claim, kept by the lease, and nobody else's for as long as something is, or may be, using them.
 
+use std::collections::BTreeSet;
+
 use leasehold_core::attempt::EvidenceKind;
 use leasehold_core::canonical::Value;
 use leasehold_core::capability::{Capabilities, Claimed, Gpu};
@@ -49,7 +51,7 @@ impl World<'_> {
 
     /// The worker's devices that are in use, as each of its views says.
     async fn busy(&self, session: &SessionFence) -> Vec<String> {
-        let viewed = self.worker(&session.worker).await.busy_devices;
+        let viewed: BTreeSet<_> = self.worker(&session.worker).await.device_holders.into_keys().collect();
         if let Outcome::Replayed(pull) = self.store.recover_asks(session.clone(), vec![self.ask()]).await.unwrap() {
             assert_eq!(pull.busy_devices, viewed);
         }
@@ -92,6 +94,8 @@ pub async fn no_device_is_given_to_two(harness: &dyn Harness) {
     assert_eq!(devices(&world.take(&session, waiting).await), "2");
     world.end(&first, exited(0)).await.applied();
     assert_eq!(world.busy(&session).await, ["2"]);
+    let holders = world.worker(&session.worker).await.device_holders;
+    assert_eq!(holders, [("2".parse().unwrap(), waiting)].into(), "and whose it is");
     world.none_free(&session, world.run(wants(3, false)).await).await;
     assert_eq!(devices(&world.claimed(&session, wants(2, false)).await), "0,1");
 }

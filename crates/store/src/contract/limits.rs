@@ -39,7 +39,12 @@ impl World<'_> {
     pub(super) async fn limit_project(&self, project: &str, concurrency: Option<u32>) {
         let name: ProjectName = project.parse().unwrap();
         if self.store.project(&name).await.unwrap().is_none() {
-            let call = crate::call::CreateProject { actor: admin(), name: name.clone(), concurrency: None, idempotency_key: None };
+            let call = crate::call::CreateProject {
+                actor: admin(),
+                name: name.clone(),
+                concurrency: None,
+                idempotency_key: None,
+            };
             self.store.create_project(call).await.applied();
         }
         self.store

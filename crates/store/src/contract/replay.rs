@@ -170,7 +170,12 @@ impl Caller<'_, '_> {
         self.installs().await;
 
         let name = || "lab".parse().unwrap();
-        let create = CreateProject { actor: admin(), name: name(), concurrency: Some(1), idempotency_key: Some("lab".to_owned()) };
+        let create = CreateProject {
+            actor: admin(),
+            name: name(),
+            concurrency: Some(1),
+            idempotency_key: Some("lab".to_owned()),
+        };
         self.done("create_project", || store.create_project(create.clone())).await;
         let set = SetProject { actor: admin(), name: name(), concurrency: Some(2), seen: None };
         self.done("set_project", || store.set_project(set.clone())).await;

@@ -1,7 +1,7 @@
 //! Places: which runs hold one of their task and project, and which devices of a worker are held. Counted anew each time, by
 //! core's own predicate.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use leasehold_core::device::DeviceId;
 use leasehold_core::id::{ProjectName, RunId, TaskName};
@@ -98,7 +98,12 @@ pub(super) fn facts(tx: &Transaction<'_>, run: &Run) -> Result<Vec<LimitFact>, S
 
 /// The devices of a session's worker that something is, or may be, using.
 pub(super) fn busy_devices(tx: &Transaction<'_>, session: &Session) -> Result<BTreeSet<DeviceId>, StoreError> {
-    let mut busy = BTreeSet::new();
+    Ok(device_holders(tx, session)?.into_keys().collect())
+}
+
+/// The same, and of which run that is.
+pub(super) fn device_holders(tx: &Transaction<'_>, session: &Session) -> Result<BTreeMap<DeviceId, RunId>, StoreError> {
+    let mut busy = BTreeMap::new();
     if session.capabilities.gpus.is_empty() {
         return Ok(busy);
     }
@@ -108,7 +113,7 @@ pub(super) fn busy_devices(tx: &Transaction<'_>, session: &Session) -> Result<BT
         if loaded.attempt.lease_generation == Some(lease.generation)
             && occupies(&loaded.run, &loaded.attempt, &loaded.revision.policy())
         {
-            busy.extend(lease.devices.iter().cloned());
+            busy.extend(lease.devices.iter().map(|device| (device.clone(), loaded.run.id)));
         }
     }
     Ok(busy)

@@ -1,6 +1,6 @@
 //! Pages and single views. Changes nothing.
 
-use std::collections::BTreeSet;
+use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use leasehold_core::event::Event;
@@ -50,11 +50,11 @@ pub(super) fn worker(tx: &Transaction<'_>, id: &WorkerId) -> Result<Option<Worke
     let active = tx.active_leases(id).map(|lease| lease.attempt).collect();
     let faults = tx.state.faults.get(id).cloned().unwrap_or_default();
     let session = tx.current(id).cloned();
-    let busy_devices = match &session {
-        Some(session) => places::busy_devices(tx, session)?,
-        None => BTreeSet::new(),
+    let device_holders = match &session {
+        Some(session) => places::device_holders(tx, session)?,
+        None => BTreeMap::new(),
     };
-    Ok(Some(WorkerView { session, worker, active, busy_devices, faults, now: tx.now }))
+    Ok(Some(WorkerView { session, worker, active, device_holders, faults, now: tx.now }))
 }
 
 pub(super) fn workers(

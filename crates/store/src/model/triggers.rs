@@ -218,7 +218,8 @@ pub(super) fn prune(tx: &mut Transaction<'_>, from: Option<&TriggerKey>, limit: 
             at.trigger == key.name && over < kept_from
         };
         let left = limit - pruned.lines;
-        let gone: Vec<_> = lines.iter().filter(|(at, line)| goes(at, line)).map(|(at, _)| at.clone()).take(left).collect();
+        let gone: Vec<_> =
+            lines.iter().filter(|(at, line)| goes(at, line)).map(|(at, _)| at.clone()).take(left).collect();
         lines.retain(|at, _| !gone.contains(at));
         pruned.lines += gone.len();
         if pruned.lines == limit {

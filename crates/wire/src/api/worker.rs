@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
+use leasehold_core::device::DeviceId;
 use leasehold_core::fault::Fault as CoreFault;
-use leasehold_core::id::{AttemptId, SessionId, WorkerId};
+use leasehold_core::id::{AttemptId, RunId, SessionId, WorkerId};
 use leasehold_core::session::{Session as CoreSession, SessionState};
 use leasehold_core::time::LeaseInstant;
 use leasehold_core::worker::{Drain as CoreDrain, Takeover as CoreTakeover, Worker, WorkerState};
@@ -113,6 +114,9 @@ pub struct WorkerDetail {
     pub capabilities: Option<Document>,
     /// The attempts whose leases it holds.
     pub active_attempts: Vec<Active>,
+    /// Its GPUs that are in use, or may be, and by which run.
+    #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
+    pub busy_devices: BTreeMap<String, String>,
     /// What keeps it from doing its part, as it said last.
     pub faults: Vec<Fault>,
 }
@@ -281,14 +285,16 @@ impl WorkerItem {
 }
 
 impl WorkerDetail {
-    /// A worker with its current session, the attempts whose leases it holds, and its faults.
+    /// A worker with its current session, the attempts whose leases it holds, who holds its devices, and its faults.
     pub fn new(
         worker: &Worker,
         session: Option<&CoreSession>,
         active: &[AttemptId],
+        holders: &BTreeMap<DeviceId, RunId>,
         faults: &[CoreFault],
         now: LeaseInstant,
     ) -> Self {
+        let busy_devices = holders.iter().map(|(device, run)| (device.to_string(), run.to_string())).collect();
         Self {
             item: WorkerItem::new(worker, session, active.len(), faults.len(), now),
             drain: worker.drain.as_ref().map(Into::into),
@@ -307,6 +313,7 @@ impl WorkerDetail {
             }),
             capabilities: session.map(|session| Document(session.capabilities.to_value())),
             active_attempts: active.iter().copied().map(Active).collect(),
+            busy_devices,
             faults: faults.iter().map(Into::into).collect(),
         }
     }

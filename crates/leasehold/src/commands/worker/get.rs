@@ -81,6 +81,9 @@ fn page(out: &mut dyn Write, worker: &WorkerDetail, times: TimeArgs) -> io::Resu
     for attempt in &worker.active_attempts {
         line("Holds", &format!("attempt {}", attempt.0))?;
     }
+    for (device, run) in &worker.busy_devices {
+        line("GPU", &format!("{device}, held by run {run}"))?;
+    }
     if let Some(capabilities) = &worker.capabilities {
         writeln!(out, "Capabilities:")?;
         if let Value::Map(entries) = &capabilities.0 {
