@@ -2,7 +2,7 @@
 
 use core::net::IpAddr;
 
-use crate::id::{ApiTokenId, SessionId, WorkerId};
+use crate::id::{ApiTokenId, SessionId, TaskName, TriggerName, WorkerId};
 
 /// From where a call came.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +41,15 @@ pub enum Actor {
         /// From where it was used.
         origin: Origin,
     },
+    /// Whoever called a webhook with its token.
+    Webhook {
+        /// Of which task.
+        task: TaskName,
+        /// Its name in the task.
+        trigger: TriggerName,
+        /// From where it was called.
+        origin: Origin,
+    },
     /// A worker, by its certificate.
     Worker {
         /// Which worker.
@@ -59,7 +68,7 @@ impl Actor {
     pub const fn origin(&self) -> Option<Origin> {
         match self {
             Self::Local { .. } => Some(Origin::AdminSocket),
-            Self::ApiToken { origin, .. } => Some(*origin),
+            Self::ApiToken { origin, .. } | Self::Webhook { origin, .. } => Some(*origin),
             Self::Worker { origin, .. } => *origin,
             Self::System => None,
         }
@@ -67,11 +76,13 @@ impl Actor {
 }
 
 impl std::fmt::Display for Actor {
-    /// The one spelling used in events, audit rows and the API: `local:1000`, `token:ci`, `worker:nas`, `system`.
+    /// The one spelling used in events, audit rows and the API: `local:1000`, `token:ci`, `webhook:report/push`,
+    /// `worker:nas`, `system`.
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Local { uid } => write!(f, "local:{uid}"),
             Self::ApiToken { name, .. } => write!(f, "token:{name}"),
+            Self::Webhook { task, trigger, .. } => write!(f, "webhook:{task}/{trigger}"),
             Self::Worker { worker, .. } => write!(f, "worker:{worker}"),
             Self::System => f.write_str("system"),
         }
@@ -90,5 +101,8 @@ mod tests {
         assert_eq!(spelled("2001:db8::1"), "2001:db8::1");
         assert_eq!(Actor::Local { uid: 7 }.origin().unwrap().to_string(), "admin socket");
         assert_eq!(Actor::System.origin(), None);
+        let origin = Origin::Address("192.0.2.7".parse().unwrap());
+        let webhook = Actor::Webhook { task: "report".parse().unwrap(), trigger: "push".parse().unwrap(), origin };
+        assert_eq!((webhook.to_string().as_str(), webhook.origin()), ("webhook:report/push", Some(origin)));
     }
 }

@@ -10,7 +10,7 @@ use crate::change::Change;
 use crate::counter::{AttemptNumber, RunVersion};
 use crate::crypto::Digest;
 use crate::event::{EventKind, NewEvent};
-use crate::id::{AttemptId, ProjectName, RunId, TaskName};
+use crate::id::{AttemptId, ProjectName, RunId, TaskName, TriggerName};
 use crate::revision::Revision;
 use crate::run::{Run, RunState};
 use crate::time::Now;
@@ -37,6 +37,7 @@ pub fn admit(submission: Submission<'_>, id: RunId, attempt: AttemptId, actor: &
         project: project.clone(),
         task: task.cloned(),
         scheduled: scheduled.cloned(),
+        webhook: None,
         revision: revision.digest(),
         placement: revision.placement().digest(),
         priority: revision.priority().into(),
@@ -73,6 +74,23 @@ pub fn follow(submission: Submission<'_>, after: &After, id: RunId, attempt: Att
         run.after = Some(after.clone());
     }
     change.events = change.events.into_iter().map(|event| event.with("after", after)).collect();
+    change
+}
+
+/// The run `id` of a task whose webhook was called.
+pub fn call(
+    submission: Submission<'_>,
+    webhook: &TriggerName,
+    id: RunId,
+    attempt: AttemptId,
+    actor: &Actor,
+    now: Now,
+) -> Change {
+    let mut change = admit(submission, id, attempt, actor, now);
+    if let Some(run) = &mut change.run {
+        run.webhook = Some(webhook.clone());
+    }
+    change.events = change.events.into_iter().map(|event| event.with("trigger", webhook)).collect();
     change
 }
 

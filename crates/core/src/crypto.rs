@@ -42,6 +42,8 @@ pub enum Domain {
     EnrollmentToken,
     /// An API token.
     ApiToken,
+    /// The token of a webhook.
+    WebhookToken,
     /// A registration ticket.
     Ticket,
     /// A public key that a worker enrolls with.
@@ -75,6 +77,7 @@ impl Domain {
             Self::CompletionToken => "leasehold/completion-token/v1\0",
             Self::EnrollmentToken => "leasehold/enrollment-token/v1\0",
             Self::ApiToken => "leasehold/api-token/v1\0",
+            Self::WebhookToken => "leasehold/webhook-token/v1\0",
             Self::Ticket => "leasehold/ticket/v1\0",
             Self::PublicKey => "leasehold/public-key/v1\0",
             Self::Body => "leasehold/body/v1\0",
@@ -226,6 +229,10 @@ token_kind!(
 token_kind!(
     /// Lets a person or a program use the operator API.
     ApiToken, ApiTokenKind, Domain::ApiToken
+);
+token_kind!(
+    /// Lets a program call one webhook.
+    WebhookToken, WebhookTokenKind, Domain::WebhookToken
 );
 token_kind!(
     /// Lets a worker register once; derived by the control plane, see [`crate::ticket`].

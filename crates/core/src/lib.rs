@@ -44,6 +44,7 @@ pub mod occupancy;
 pub mod offer;
 pub mod placement;
 pub mod project;
+pub mod rate;
 pub mod refusal;
 pub mod registration;
 pub mod remains;

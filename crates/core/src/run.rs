@@ -6,7 +6,7 @@ use crate::attempt::Outcome;
 use crate::chain::After;
 use crate::counter::{AttemptNumber, FenceNumber, RunVersion};
 use crate::crypto::Digest;
-use crate::id::{ProjectName, RunId, TaskName};
+use crate::id::{ProjectName, RunId, TaskName, TriggerName};
 use crate::time::{LeaseInstant, Millis, UtcMillis};
 use crate::trigger::Scheduled;
 
@@ -112,6 +112,8 @@ pub struct Run {
     pub task: Option<TaskName>,
     /// The time of a trigger that it was admitted for; none: somebody asked for it.
     pub scheduled: Option<Scheduled>,
+    /// The webhook whose call it was admitted for; none: no call.
+    pub webhook: Option<TriggerName>,
     /// The immutable revision that it executes.
     pub revision: Digest,
     /// The revision's placement; with project and limited task it makes the run's lane.

@@ -13,6 +13,7 @@ use crate::time::{Entropy, UtcMillis};
 mod edit;
 #[cfg(feature = "schedule")]
 mod timed;
+pub mod webhook;
 
 #[cfg(feature = "schedule")]
 pub use edit::{Edited, edited};
@@ -20,7 +21,7 @@ pub use edit::{Edited, edited};
 pub use timed::{Moved, NotTimed, Timed, Wish};
 
 /// What a trigger is known by.
-#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Debug, Clone, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TriggerKey {
     /// Whose namespace.
     pub project: ProjectName,

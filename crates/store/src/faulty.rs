@@ -25,6 +25,7 @@ use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
 use leasehold_core::trigger::TriggerKey;
+use leasehold_core::trigger::webhook::TokenMade;
 
 use crate::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, BackfillTrigger, CancelRun, Claim,
@@ -42,6 +43,7 @@ use crate::view::{
     KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView,
     Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
+use crate::webhook::{CallRefused, CallWebhook, MakeWebhookToken};
 
 /// What happens to one call.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -362,6 +364,18 @@ impl Store for Faulty {
 
     async fn ledger(&self, page: LedgerPage, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
         self.call("ledger", self.inner.ledger(page, limit)).await
+    }
+
+    async fn make_webhook_token(&self, call: MakeWebhookToken) -> Stored<TokenMade, Unmet> {
+        self.call("make_webhook_token", self.inner.make_webhook_token(call)).await
+    }
+
+    async fn webhook_token(&self, trigger: &TriggerKey) -> Result<Option<Digest>, StoreError> {
+        self.call("webhook_token", self.inner.webhook_token(trigger)).await
+    }
+
+    async fn call_webhook(&self, call: CallWebhook) -> Stored<RunView, CallRefused> {
+        self.call("call_webhook", self.inner.call_webhook(call)).await
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

@@ -19,3 +19,4 @@ pub mod observe;
 pub mod outcome;
 pub mod port;
 pub mod view;
+pub mod webhook;

@@ -28,6 +28,7 @@ use leasehold_core::session::SessionProjection;
 use leasehold_core::task::{self, Plan};
 use leasehold_core::time::Now;
 use leasehold_core::trigger::TriggerKey;
+use leasehold_core::trigger::webhook::TokenMade;
 use leasehold_core::worker::Holds;
 
 use crate::call::{
@@ -43,6 +44,7 @@ use crate::view::{
     KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView,
     Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
+use crate::webhook::{CallRefused, CallWebhook, MakeWebhookToken};
 use leasehold_core::claim::Ask;
 use leasehold_core::session::SessionFence;
 
@@ -253,6 +255,19 @@ pub trait Store: Send + Sync + 'static {
 
     /// A page of a task's schedule ledger, the newest nominal time first; also of a task that is deleted.
     async fn ledger(&self, page: LedgerPage, limit: usize) -> Result<Vec<LedgerEntry>, StoreError>;
+
+    /// A person makes the token of a webhook. One that it had stops in this transaction; the same again is a replay. It goes
+    /// with its trigger.
+    async fn make_webhook_token(&self, call: MakeWebhookToken) -> Stored<TokenMade, Unmet>;
+
+    /// The digest of a webhook's token, if it has one: for a look before anything of a call is read. What counts is decided
+    /// again by [`Store::call_webhook`].
+    async fn webhook_token(&self, trigger: &TriggerKey) -> Result<Option<Digest>, StoreError>;
+
+    /// Somebody calls a webhook: its run is pending, or nothing changed. The same key finds the same run, whatever stands in
+    /// the way by then. See [`leasehold_core::trigger::webhook::call`]: what stands in the way is looked at under the lock that
+    /// schedules look at it under.
+    async fn call_webhook(&self, call: CallWebhook) -> Stored<RunView, CallRefused>;
 
     /// Submits a run: it is pending, with attempt 1. Its project comes with it, if it is not there.
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet>;

@@ -22,6 +22,8 @@ use leasehold_core::schedule::Line;
 use leasehold_core::session::{Session, SessionProjection, SessionState};
 use leasehold_core::task::Task;
 use leasehold_core::time::{Millis, Now, UtcMillis};
+use leasehold_core::trigger::webhook::TokenMade;
+use leasehold_core::trigger::webhook::TokenMade;
 use leasehold_core::trigger::{KeptTrigger, Pause, TriggerKey};
 use leasehold_core::worker::{Worker, WorkerState};
 
@@ -304,6 +306,8 @@ pub struct TriggerView {
     pub trigger: Trigger,
     /// A person's pause of its task.
     pub task_pause: Option<Pause>,
+    /// Where its token comes from, if it waits for calls and has one.
+    pub token: Option<TokenMade>,
 }
 
 /// A line of a task's schedule ledger.

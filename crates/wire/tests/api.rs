@@ -98,6 +98,7 @@ fn run() -> Run {
         project: "default".parse().unwrap(),
         task: None,
         scheduled: None,
+        webhook: None,
         revision: revision.digest(),
         placement: Digest::of(Domain::Placement, b"{}"),
         priority: 0,

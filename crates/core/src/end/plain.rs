@@ -81,6 +81,7 @@ fn under_plain_lease(call: &EndCall, max_attempts: u32) -> Option<(Ended, Change
         project: ProjectName::default(),
         task: None,
         scheduled: None,
+        webhook: None,
         revision: call.body,
         placement: call.body,
         priority: 0,

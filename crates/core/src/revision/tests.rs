@@ -94,7 +94,9 @@ fn the_canonical_form_is_read_back_as_itself() {
     for json in [
         REPORT,
         &with(""),
-        &with(r#""trigger":[{"webhook":true,"name":"push"},{"cron":"@every 90s"},{"cron":"@daily","name":"a"}]"#),
+        &with(
+            r#""trigger":[{"webhook":true,"name":"push","overlap":"allow-all"},{"cron":"@every 90s"},{"cron":"@daily","name":"a"}]"#,
+        ),
         &with(r#""inputs":{"in/data.csv":{"task":"other","artifact":"out.csv"}},"after":["b","a"],"priority":-100"#),
         &with(r#""limits":{"cpu":"0.50","pids":9,"best_effort":true},"notify":{"ntfy":{"secret":"s"}}"#),
         &with(r#""limits":{"memory_mib":1,"cpu":2,"pids":9},"env":{"K":{"secret":"s","file":true},"E":""}"#),
@@ -196,6 +198,8 @@ fn every_mistake_has_its_words() {
         (&with(r#""trigger":[{"cron":"@fortnightly"}]"#), "5 or 6 fields"),
         (&with(r#""trigger":[{"cron":"@daily"},{"cron":"@hourly"}]"#), "a `name` of its own"),
         (&with(r#""trigger":[{"webhook":true,"jitter":"1s"}]"#), "it only with `cron`"),
+        (&with(r#""trigger":[{"webhook":true,"overlap":"buffer-one"}]"#), "skip or allow-all: a call never waits"),
+        (&with(r#""trigger":[{"webhook":true,"overlap":"cancel-other"}]"#), "got `cancel-other` with a webhook"),
         (&with(r#""trigger":[{"cron":"@daily","overlap":"skp"}]"#), "(did you mean `skip`?)"),
         (&with(r#""trigger":[{"cron":"@daily","time_zone":"/etc/passwd"}]"#), "an IANA time zone"),
         (&with(r#""artifacts":{"collect":["../x"]}"#), "a relative path"),

@@ -115,6 +115,14 @@ fn read_trigger(field: &Field<'_>) -> Option<Trigger> {
             for key in CRON_KEYS.iter().filter(|key| table.has(key)) {
                 table.conflict(key, format!("`{key}` with a webhook"), "it only with `cron`");
             }
+            // A call has no time that could wait for its turn.
+            if !matches!(overlap, Overlap::Skip | Overlap::AllowAll) {
+                table.conflict(
+                    "overlap",
+                    format!("`{overlap}` with a webhook"),
+                    "skip or allow-all: a call never waits",
+                );
+            }
             Source::Webhook
         }
         (cron, _) => {

@@ -37,6 +37,7 @@ const TABLES: &[Listed] = &[
     table("task"),
     table("task_revision"),
     table("task_trigger"),
+    table("webhook_token"),
     table("schedule_ledger"),
     on_the_lease_clock("run", "due_lease IS NOT NULL"),
     table("task_edge"),

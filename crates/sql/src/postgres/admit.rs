@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use futures_util::future::try_join_all;
 use leasehold_core::admission::{self, Submission};
 use leasehold_core::change::Change;
-use leasehold_core::id::ProjectName;
+use leasehold_core::id::{ProjectName, RunId};
 use leasehold_core::revision::Revision;
 use leasehold_core::run::Run;
 use leasehold_store::call::{AdmitRun, Keyed};
@@ -63,7 +63,7 @@ pub(super) async fn admit(db: Unlocked, call: &AdmitRun) -> Decided<RunView, Unm
     let writes: Vec<Write<'_>> = vec![
         Box::pin(insert_attempt(tx, attempt)),
         Box::pin(write_events(tx, &change)),
-        Box::pin(insert_key(tx, call)),
+        Box::pin(insert_key(tx, &call.project, call.idempotency_key.as_ref(), call.run)),
         Box::pin(audit::write(tx, &call.actor, "admit_run", format!("run/{}", call.run), &audited)),
     ];
     try_join_all(writes).await?;
@@ -71,10 +71,11 @@ pub(super) async fn admit(db: Unlocked, call: &AdmitRun) -> Decided<RunView, Unm
     Ok(Outcome::Applied(RunView { run, attempts, revision, logs: BTreeMap::new() }))
 }
 
-async fn insert_key(tx: &Tx, call: &AdmitRun) -> Result<(), Fault> {
-    let Some(Keyed { key, asked }) = &call.idempotency_key else { return Ok(()) };
+/// Keeps what a key made, where there is one.
+pub(super) async fn insert_key(tx: &Tx, project: &ProjectName, keyed: Option<&Keyed>, run: RunId) -> Result<(), Fault> {
+    let Some(Keyed { key, asked }) = keyed else { return Ok(()) };
     let sql = "INSERT INTO idempotency_key (project, key, run, asked) VALUES ($1, $2, $3, $4)";
-    tx.execute_one("idempotency key", sql, values![call.project, *key, call.run, *asked]).await
+    tx.execute_one("idempotency key", sql, values![*project, *key, run, *asked]).await
 }
 
 /// Writes the run of an admission, its attempt and its events.
@@ -127,7 +128,7 @@ async fn insert_run(tx: &Tx, run: &Run, revision: &Revision) -> Result<(), Fault
             policy.max_attempts,
             policy.start,
             policy.timeout,
-            run.scheduled.as_ref().map(|scheduled| scheduled.trigger.clone()),
+            run.scheduled.as_ref().map(|scheduled| &scheduled.trigger).or(run.webhook.as_ref()).cloned(),
             run.scheduled.as_ref().map(|scheduled| scheduled.at),
             run.after,
         ],

@@ -31,6 +31,8 @@ pub(super) enum Locks<'a> {
     Asks(&'a SessionFence, &'a [Ask], Option<RunId>),
     /// A run that is submitted to a project.
     Submission(&'a ProjectName, RunId),
+    /// A task that a call of a webhook may start a run of.
+    Call(&'a ProjectName, &'a TaskName),
     /// A project and its limit.
     Project(&'a ProjectName),
     /// The tasks of a project, and the runs of those that go.
@@ -96,6 +98,9 @@ impl<'a> Locks<'a> {
             Self::Submission(project, run) => {
                 db.only("SELECT lock_submission($1, $2)", [project.bind(), run.bind()], rows::column).await
             }
+            Self::Call(project, task) => {
+                db.only("SELECT lock_call($1, $2)", [project.bind(), task.bind()], rows::column).await
+            }
             Self::Tasks { project, leaving, kept, pruned } => {
                 let values = [project.bind(), list(*leaving), list(*kept), pruned.bind()];
                 db.only("SELECT lock_tasks($1, $2, $3, $4)", values, rows::column).await
@@ -119,6 +124,11 @@ pub(super) async fn free_tasks(
     let (projects, names) = (list(tasks.iter().map(|(project, _)| project)), list(tasks.iter().map(|(_, task)| task)));
     let sql = "SELECT of_project, of_task FROM lock_free_tasks($1, $2)";
     db.all(sql, [projects, names], |columns| Ok((columns.next()?, columns.next()?))).await
+}
+
+/// Takes one more run, behind a task.
+pub(super) async fn one_run(db: &Connection, run: RunId) -> Result<(), Fault> {
+    db.only("SELECT lock_in_order(NULL, $1, '{}')", [list(&[run])], rows::column::<i64>).await.map(drop)
 }
 
 /// Takes those of `runs` that nobody else has; answers them in the order they were given.

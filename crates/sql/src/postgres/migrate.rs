@@ -46,6 +46,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     },
     Migration { version: 11, name: "0011_asked", sql: include_str!("../../migrations/postgres/0011_asked.sql") },
     Migration { version: 12, name: "0012_chains", sql: include_str!("../../migrations/postgres/0012_chains.sql") },
+    Migration { version: 13, name: "0013_webhooks", sql: include_str!("../../migrations/postgres/0013_webhooks.sql") },
     Migration { version: 14, name: "0014_kept", sql: include_str!("../../migrations/postgres/0014_kept.sql") },
 ];
 

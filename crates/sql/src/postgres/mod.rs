@@ -26,6 +26,7 @@ use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
 use leasehold_core::trigger::TriggerKey;
+use leasehold_core::trigger::webhook::TokenMade;
 use leasehold_store::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, BackfillTrigger, CancelRun, Claim,
     CreateProject, DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat,
@@ -41,6 +42,7 @@ use leasehold_store::view::{
     KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView,
     Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
+use leasehold_store::webhook::{CallRefused, CallWebhook, MakeWebhookToken};
 
 mod activation;
 mod admit;
@@ -84,6 +86,7 @@ mod tasks;
 mod tls;
 mod transaction;
 mod triggers;
+mod webhooks;
 mod workers;
 
 #[cfg(test)]
@@ -302,6 +305,18 @@ impl Store for PostgresStore {
     async fn ledger(&self, page: LedgerPage, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
         let page = &page;
         self.read("ledger", |tx| async move { ledger::page(&tx, page, limit).await }).await
+    }
+
+    async fn make_webhook_token(&self, call: MakeWebhookToken) -> Stored<TokenMade, Unmet> {
+        self.write("make_webhook_token", |db| webhooks::make_token(db, &call)).await
+    }
+
+    async fn webhook_token(&self, trigger: &TriggerKey) -> Result<Option<Digest>, StoreError> {
+        self.read("webhook_token", |tx| async move { webhooks::token(&tx, trigger).await }).await
+    }
+
+    async fn call_webhook(&self, call: CallWebhook) -> Stored<RunView, CallRefused> {
+        self.write("call_webhook", |db| webhooks::call(db, &call)).await
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

@@ -4,6 +4,7 @@
 
 use leasehold_core::attempt::{Attempt, Callback, Handle, Left, LimitsKept, LogPin, Usage};
 use leasehold_core::frame::Cut;
+use leasehold_core::id::TriggerName;
 use leasehold_core::lease::Lease;
 use leasehold_core::project::{Made, Project};
 use leasehold_core::resolve::Word;
@@ -12,6 +13,7 @@ use leasehold_core::run::{Closing, Run, StopIntent};
 use leasehold_core::schedule::{Backlog, Progress};
 use leasehold_core::session::Session;
 use leasehold_core::task::Task;
+use leasehold_core::trigger::webhook::TokenMade;
 use leasehold_core::trigger::{KeptTrigger, Pause, Scheduled, TriggerKey};
 use leasehold_core::worker::{Drain, Rival, Takeover, Worker};
 use leasehold_store::view::{KeyedRun, LedgerEntry, TaskRevision, TriggerView};
@@ -65,15 +67,23 @@ macro_rules! run_columns {
 }
 pub(super) use run_columns;
 
+/// What started a run by itself: a time of a trigger, or a call.
+fn started_by(columns: &mut Columns<'_>) -> Result<(Option<Scheduled>, Option<TriggerName>), Fault> {
+    Ok(match (columns.next()?, columns.next()?) {
+        (Some(trigger), Some(at)) => (Some(Scheduled { trigger, at }), None),
+        (webhook, _) => (None, webhook),
+    })
+}
+
 pub(super) fn run(columns: &mut Columns<'_>) -> Result<Run, Fault> {
+    let (id, project, task) = (columns.next()?, columns.next()?, columns.next()?);
+    let (scheduled, webhook) = started_by(columns)?;
     Ok(Run {
-        id: columns.next()?,
-        project: columns.next()?,
-        task: columns.next()?,
-        scheduled: match (columns.next()?, columns.next()?) {
-            (Some(trigger), Some(at)) => Some(Scheduled { trigger, at }),
-            _ => None,
-        },
+        id,
+        project,
+        task,
+        scheduled,
+        webhook,
         revision: columns.next()?,
         placement: columns.next()?,
         priority: columns.next()?,
@@ -170,7 +180,11 @@ pub(super) fn trigger_view(columns: &mut Columns<'_>) -> Result<TriggerView, Fau
         let TriggerKey { project, task, name } = &kept.key;
         Fault::Damaged(format!("the revision of task {project}/{task} has no trigger {name}"))
     })?;
-    Ok(TriggerView { kept, trigger, task_pause })
+    let token = match (columns.next()?, columns.next()?) {
+        (Some(by), Some(at)) => Some(TokenMade { by, at }),
+        _ => None,
+    };
+    Ok(TriggerView { kept, trigger, task_pause, token })
 }
 
 macro_rules! ledger_columns {

@@ -332,7 +332,7 @@ pub(super) fn timed(kept: &KeptTrigger, revision: &Revision) -> Result<Option<Ti
 }
 
 /// What stands in the way of a run of the trigger's task, the oldest first.
-async fn blocking(tx: &Tx, key: &TriggerKey) -> Result<Vec<Blocking>, Fault> {
+pub(super) async fn blocking(tx: &Tx, key: &TriggerKey) -> Result<Vec<Blocking>, Fault> {
     let read = |columns: &mut rows::Columns<'_>| Ok((columns.next()?, columns.next()?));
     let sql = concat!(
         "SELECT r.id, r.intent_reason IS NOT NULL FROM run r WHERE ",
@@ -354,8 +354,9 @@ pub(super) async fn triggers(tx: &Tx, page: &TriggersAfter, limit: usize) -> Res
     let sql = concat!(
         "SELECT ",
         trigger_columns!(),
-        ", k.pause_by, k.pause_why, k.pause_at, v.canonical FROM task_trigger t \
+        ", k.pause_by, k.pause_why, k.pause_at, v.canonical, w.made_by, w.made_at FROM task_trigger t \
          JOIN task k ON k.project = t.project AND k.name = t.task JOIN revision v ON v.digest = k.revision \
+         LEFT JOIN webhook_token w ON w.project = t.project AND w.task = t.task AND w.name = t.name \
          WHERE t.project = $1 AND (t.task, t.name) > ($2, $3) AND ($4::text IS NULL OR t.task = $4) \
          ORDER BY t.task, t.name LIMIT $5"
     );

@@ -23,6 +23,7 @@ use leasehold_store::call::{
 use leasehold_store::method::METHODS;
 use leasehold_store::observe::Access;
 use leasehold_store::port::Store;
+use leasehold_store::webhook::{CallWebhook, MakeWebhookToken};
 
 use super::{Scene, exited, revision, running, step};
 
@@ -208,10 +209,11 @@ async fn tasks<S: Store>(scene: &Scene<S>) {
     let (project, name) = (|| "lab".parse::<ProjectName>().unwrap(), || "report".parse::<TaskName>().unwrap());
     let apply = |priority| {
         let secondly = Value::map([("cron", Value::text("* * * * * *")), ("overlap", Value::text("cancel-other"))]);
+        let called = Value::map([("webhook", Value::Bool(true)), ("overlap", Value::text("allow-all"))]);
         let revision = revision(&[
             ("name", Value::text("report")),
             ("priority", Value::Int(priority)),
-            ("trigger", Value::List(vec![secondly])),
+            ("trigger", Value::List(vec![secondly, called])),
         ]);
         let tasks = [(name(), revision)].into();
         ApplyTasks { actor: Actor::System, project: project(), tasks, prune: true, cascade: false, plan: None }
@@ -230,6 +232,7 @@ async fn tasks<S: Store>(scene: &Scene<S>) {
     let submission = AdmitRun { project: project(), task: Some(name()), of: Some(view.task.number), ..submission };
     store.admit_run(submission).await.unwrap().into_result().unwrap();
     fires(scene, project(), name()).await;
+    called(scene, project(), name()).await;
     let delete = DeleteTask { actor: Actor::System, project: project(), name: name(), cascade: true, seen: None };
     store.delete_task(delete).await.unwrap().into_result().unwrap();
 }
@@ -241,7 +244,7 @@ async fn fires<S: Store>(scene: &Scene<S>, project: ProjectName, task: TaskName)
     assert_eq!(store.fire_triggers(64).await.unwrap().runs.len(), 1, "the run in the way is cancelled");
     assert_eq!(store.fire_triggers(64).await.unwrap().runs.len(), 1, "and the next takes its place");
     let page = TriggersAfter { project: project.clone(), task: Some(task.clone()), after: None };
-    assert_eq!(store.triggers(page, 64).await.unwrap().len(), 1);
+    assert_eq!(store.triggers(page, 64).await.unwrap().len(), 2);
     let page = LedgerPage { project: project.clone(), task: task.clone(), trigger: None, before: None };
     assert_eq!(store.ledger(page, 64).await.unwrap().len(), 1);
     assert_eq!(store.prune_ledgers(None, 64).await.unwrap().lines, 0, "a line that is young stays");
@@ -255,6 +258,33 @@ async fn fires<S: Store>(scene: &Scene<S>, project: ProjectName, task: TaskName)
     let trigger = TriggerKey { project, task, name: "cron".parse().unwrap() };
     let call = BackfillTrigger { actor: Actor::System, trigger, first: now.minus(Millis::from_secs(10)), last: now };
     assert_eq!(store.backfill_trigger(call).await.unwrap().into_result().unwrap().runs.len(), 10);
+}
+
+/// A webhook gets a token, another one, and is called.
+async fn called<S: Store>(scene: &Scene<S>, project: ProjectName, task: TaskName) {
+    let store = &scene.store;
+    let view = store.task(&project, &task).await.unwrap().unwrap();
+    let trigger = TriggerKey { project, task, name: "webhook".parse().unwrap() };
+    let token = |secret: &str| Digest::of(Domain::WebhookToken, secret.as_bytes());
+    for secret in ["first", "second"] {
+        let call = MakeWebhookToken { actor: Actor::System, trigger: trigger.clone(), token: token(secret) };
+        store.make_webhook_token(call).await.unwrap().into_result().unwrap();
+    }
+    assert_eq!(store.webhook_token(&trigger).await.unwrap(), Some(token("second")));
+    let made = scene.submission(view.revision);
+    let call = CallWebhook {
+        actor: Actor::System,
+        idempotency_key: Some(Keyed { key: trigger.keyed("key"), asked: made.revision.digest() }),
+        trigger,
+        token: token("second"),
+        run: made.run,
+        attempt: made.attempt,
+        of: view.task.number,
+        revision: made.revision,
+    };
+    for _ in 0..2 {
+        assert_eq!(store.call_webhook(call.clone()).await.unwrap().into_result().unwrap().run.id, call.run);
+    }
 }
 
 /// A run that succeeds, and the one that follows it.

@@ -2,7 +2,7 @@
 
 use leasehold_core::admission::{self, Submission};
 use leasehold_core::change::Change;
-use leasehold_core::id::ProjectName;
+use leasehold_core::id::{ProjectName, RunId};
 use leasehold_core::revision::Revision;
 use leasehold_core::run::Run;
 use leasehold_store::call::{AdmitRun, Keyed};
@@ -47,12 +47,8 @@ pub(super) fn admit(tx: &Tx<'_>, call: &AdmitRun) -> Decided<RunView, Unmet> {
     let change = admission::admit(submission, call.run, call.attempt, &call.actor, tx.now);
     projects::ensure(tx, &call.project)?;
     insert(tx, &change, &call.revision)?;
-    if let Some(Keyed { key, asked }) = &call.idempotency_key {
-        tx.execute_one(
-            "idempotency key",
-            "INSERT INTO idempotency_key (project, key, run, asked) VALUES (?1, ?2, ?3, ?4)",
-            values![call.project, *key, call.run, *asked],
-        )?;
+    if let Some(keyed) = &call.idempotency_key {
+        insert_key(tx, &call.project, keyed, call.run)?;
     }
     audit::write(
         tx,
@@ -62,6 +58,12 @@ pub(super) fn admit(tx: &Tx<'_>, call: &AdmitRun) -> Decided<RunView, Unmet> {
         &[("project", &call.project), ("revision", &call.revision.digest())],
     )?;
     Ok(Outcome::Applied(queries::view(tx, call.run)?))
+}
+
+/// Keeps what a key made.
+pub(super) fn insert_key(tx: &Tx<'_>, project: &ProjectName, keyed: &Keyed, run: RunId) -> Result<(), Fault> {
+    let sql = "INSERT INTO idempotency_key (project, key, run, asked) VALUES (?1, ?2, ?3, ?4)";
+    tx.execute_one("idempotency key", sql, values![*project, keyed.key, run, keyed.asked])
 }
 
 /// Writes the run of an admission, its attempt and its events.
@@ -109,7 +111,7 @@ fn insert_run(tx: &Tx<'_>, run: &Run, revision: &Revision) -> Result<(), Fault> 
             run.created_at,
             limits.mutex,
             lane_task.and(limits.concurrency),
-            run.scheduled.as_ref().map(|scheduled| scheduled.trigger.clone()),
+            run.scheduled.as_ref().map(|scheduled| &scheduled.trigger).or(run.webhook.as_ref()).cloned(),
             run.scheduled.as_ref().map(|scheduled| scheduled.at),
             run.after,
         ],

@@ -25,6 +25,7 @@ use leasehold_core::session::{SessionFence, SessionProjection};
 use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
 use leasehold_core::trigger::TriggerKey;
+use leasehold_core::trigger::webhook::TokenMade;
 use leasehold_store::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, AttemptStep, AuditPage, BackfillTrigger, CancelRun, Claim,
     CreateProject, DeleteProject, DeleteTask, DeleteWorker, DrainWorker, Enroll, EventsAfter, GrantTakeover, Heartbeat,
@@ -39,6 +40,7 @@ use leasehold_store::view::{
     KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView,
     Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
+use leasehold_store::webhook::{CallRefused, CallWebhook, MakeWebhookToken};
 
 mod activation;
 mod admit;
@@ -79,6 +81,7 @@ mod statistics;
 mod tasks;
 mod transaction;
 mod triggers;
+mod webhooks;
 mod workers;
 mod writer;
 
@@ -310,6 +313,19 @@ impl Store for SqliteStore {
 
     async fn ledger(&self, page: LedgerPage, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
         self.read("ledger", move |tx| ledger::page(tx, &page, limit)).await
+    }
+
+    async fn make_webhook_token(&self, call: MakeWebhookToken) -> Stored<TokenMade, Unmet> {
+        self.write("make_webhook_token", move |tx| webhooks::make_token(tx, &call)).await
+    }
+
+    async fn webhook_token(&self, trigger: &TriggerKey) -> Result<Option<Digest>, StoreError> {
+        let trigger = trigger.clone();
+        self.read("webhook_token", move |tx| webhooks::token(tx, &trigger)).await
+    }
+
+    async fn call_webhook(&self, call: CallWebhook) -> Stored<RunView, CallRefused> {
+        self.write("call_webhook", move |tx| webhooks::call(tx, &call)).await
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

@@ -252,7 +252,7 @@ pub(super) fn timed(kept: &KeptTrigger, revision: &Revision) -> Result<Option<Ti
 }
 
 /// What stands in the way of a run of the trigger's task, the oldest first.
-fn blocking(tx: &Tx<'_>, key: &TriggerKey) -> Result<Vec<Blocking>, Fault> {
+pub(super) fn blocking(tx: &Tx<'_>, key: &TriggerKey) -> Result<Vec<Blocking>, Fault> {
     let read = |columns: &mut rows::Columns<'_>| Ok((columns.next()?, columns.next()?));
     let sql = concat!(
         "SELECT run.id, run.intent_reason IS NOT NULL FROM run INDEXED BY run_in_the_way WHERE ",
@@ -275,8 +275,9 @@ pub(super) fn triggers(tx: &Tx<'_>, page: &TriggersAfter, limit: usize) -> Resul
     let sql = concat!(
         "SELECT ",
         trigger_columns!(),
-        ", k.pause_by, k.pause_why, k.pause_at, r.canonical FROM task_trigger t \
+        ", k.pause_by, k.pause_why, k.pause_at, r.canonical, w.made_by, w.made_at FROM task_trigger t \
          CROSS JOIN task k ON k.project = t.project AND k.name = t.task CROSS JOIN revision r ON r.digest = k.revision \
+         LEFT JOIN webhook_token w ON w.project = t.project AND w.task = t.task AND w.name = t.name \
          WHERE t.project = ?1 AND (t.task, t.name) > (?2, ?3) AND (?4 IS NULL OR t.task = ?4) \
          ORDER BY t.task, t.name LIMIT ?5"
     );

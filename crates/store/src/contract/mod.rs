@@ -51,6 +51,7 @@ pub mod sessions;
 pub mod starting;
 pub mod tasks;
 pub mod walk;
+pub mod webhooks;
 pub mod workers;
 
 pub use clock::TestClock;
@@ -351,6 +352,19 @@ macro_rules! contract_suite {
             a_pause_starts_nothing_and_its_end_is_one_line
             a_pause_of_the_task_and_one_of_its_trigger_are_two_words
             a_backfill_runs_what_passed_and_nothing_twice
+        });
+        $crate::contract_suite!(@cases $harness, webhooks {
+            a_call_starts_a_run_that_says_who_called
+            only_its_own_token_opens_a_webhook
+            another_token_stops_the_one_before
+            a_token_goes_with_its_webhook
+            a_paused_webhook_starts_nothing
+            a_call_that_something_stands_in_the_way_of_is_skipped
+            a_key_of_a_call_belongs_to_its_webhook
+            a_call_starts_what_its_task_is_now
+            two_calls_at_the_same_instant_start_one_run
+            one_key_of_two_calls_is_one_run
+            a_call_and_a_fire_time_at_the_same_instant_are_one_run
         });
         $crate::contract_suite!(@cases $harness, chains {
             every_success_makes_one_run_of_its_follower

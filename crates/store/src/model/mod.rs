@@ -29,6 +29,7 @@ use leasehold_core::run::Run;
 use leasehold_core::session::{Session, SessionFence, SessionProjection};
 use leasehold_core::task::{Plan, Task};
 use leasehold_core::time::{Clock, LeaseInstant, Now};
+use leasehold_core::trigger::webhook::{KeptToken, TokenMade};
 use leasehold_core::trigger::{KeptTrigger, TriggerKey};
 use leasehold_core::worker::Worker;
 
@@ -45,6 +46,7 @@ use crate::view::{
     KeyedRun, Lane, LaneKey, LedgerEntry, LedgerKey, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary,
     RunView, Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
+use crate::webhook::{CallRefused, CallWebhook, MakeWebhookToken};
 
 mod activation;
 mod admit;
@@ -68,6 +70,7 @@ mod resolve;
 mod sessions;
 mod tasks;
 mod triggers;
+mod webhooks;
 mod workers;
 
 /// A store in memory.
@@ -92,6 +95,7 @@ struct State {
     /// The oldest first.
     task_revisions: BTreeMap<(ProjectName, TaskName), Vec<TaskRevision>>,
     triggers: BTreeMap<TriggerKey, KeptTrigger>,
+    webhook_tokens: BTreeMap<TriggerKey, KeptToken>,
     ledgers: BTreeMap<(ProjectName, TaskName), BTreeMap<LedgerKey, LedgerEntry>>,
     /// What each task follows.
     edges: BTreeSet<(ProjectName, TaskName, TaskName)>,
@@ -311,6 +315,18 @@ impl Store for ModelStore {
 
     async fn ledger(&self, page: LedgerPage, limit: usize) -> Result<Vec<LedgerEntry>, StoreError> {
         self.transaction(|tx| Ok(triggers::ledger(tx, &page, limit)))
+    }
+
+    async fn make_webhook_token(&self, call: MakeWebhookToken) -> Stored<TokenMade, Unmet> {
+        self.transaction(|tx| Ok(webhooks::make_token(tx, &call)))
+    }
+
+    async fn webhook_token(&self, trigger: &TriggerKey) -> Result<Option<Digest>, StoreError> {
+        self.transaction(|tx| Ok(webhooks::token(tx, trigger)))
+    }
+
+    async fn call_webhook(&self, call: CallWebhook) -> Stored<RunView, CallRefused> {
+        self.transaction(|tx| webhooks::call(tx, &call))
     }
 
     async fn admit_run(&self, call: AdmitRun) -> Stored<RunView, Unmet> {

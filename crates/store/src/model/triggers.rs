@@ -36,12 +36,12 @@ pub(super) fn edit(
             let key = kept.key.clone();
             carry_out(tx, &old, &timed, &wish, kept, &mut fired)?;
             if matches!(wish, Wish::Leave) {
-                tx.state.triggers.remove(&key);
+                remove(tx, &key);
             }
         }
     }
     for key in edited.gone {
-        tx.state.triggers.remove(&key);
+        remove(tx, &key);
     }
     for kept in edited.begun {
         tx.state.triggers.insert(kept.key.clone(), kept);
@@ -56,9 +56,14 @@ pub(super) fn end(tx: &mut Transaction<'_>, task: &Task) -> Result<(), StoreErro
         if let Some(gap) = timed(&kept, &revision).and_then(|timed| timed.end(kept.progress, tx.now.utc)) {
             write_lines(tx, &kept.key, &revision, &[Line::Gap(gap)], &mut Fired::default())?;
         }
-        tx.state.triggers.remove(&kept.key);
+        remove(tx, &kept.key);
     }
     Ok(())
+}
+
+fn remove(tx: &mut Transaction<'_>, key: &TriggerKey) {
+    tx.state.triggers.remove(key);
+    tx.state.webhook_tokens.remove(key);
 }
 
 pub(super) fn fire(tx: &mut Transaction<'_>, limit: usize) -> Result<Fired, StoreError> {
@@ -242,7 +247,7 @@ pub(super) fn timed(kept: &KeptTrigger, revision: &Revision) -> Option<Timed> {
 }
 
 /// What stands in the way of a run of the trigger's task, the oldest first.
-fn blocking(tx: &Transaction<'_>, key: &TriggerKey) -> Result<Vec<Blocking>, StoreError> {
+pub(super) fn blocking(tx: &Transaction<'_>, key: &TriggerKey) -> Result<Vec<Blocking>, StoreError> {
     let mut blocking = Vec::new();
     for run in tx.state.runs.values().filter(|run| run.project == key.project && run.task.as_ref() == Some(&key.task)) {
         let attempts = tx.state.attempts.values().filter(|attempt| attempt.run == run.id);
@@ -273,7 +278,8 @@ pub(super) fn triggers(
         let Some(trigger) = trigger.cloned() else {
             return Err(StoreError::Damaged { reason: format!("no revision of trigger {}", kept.key.name) });
         };
-        views.push(TriggerView { kept: kept.clone(), trigger, task_pause: task.pause.clone() });
+        let token = tx.state.webhook_tokens.get(&kept.key).map(|token| token.made.clone());
+        views.push(TriggerView { kept: kept.clone(), trigger, task_pause: task.pause.clone(), token });
     }
     Ok(views)
 }

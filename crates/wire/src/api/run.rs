@@ -33,7 +33,7 @@ pub struct RunItem {
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
     #[schemars(with = "Option<schema::Name>")]
     pub task: Option<TaskName>,
-    /// The trigger of its task that admitted it.
+    /// The trigger of its task that admitted it; a webhook, where there is no `scheduled_at`.
     #[serde(default, skip_serializing_if = "Option::is_none", with = "field::text::option")]
     #[schemars(with = "Option<schema::Name>")]
     pub trigger: Option<TriggerName>,
@@ -396,7 +396,7 @@ impl RunItem {
             id: run.id,
             project: run.project.clone(),
             task: run.task.clone(),
-            trigger: run.scheduled.as_ref().map(|scheduled| scheduled.trigger.clone()),
+            trigger: run.scheduled.as_ref().map(|scheduled| &scheduled.trigger).or(run.webhook.as_ref()).cloned(),
             scheduled_at: run.scheduled.as_ref().map(|scheduled| scheduled.at.into()),
             name,
             state: run.state,

@@ -10,9 +10,11 @@ use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::id::{ApiTokenId, MoveId, ProjectName};
 use leasehold_core::role::Role;
 use leasehold_core::time::{Clock as _, Entropy, Millis};
+use leasehold_core::trigger::TriggerKey;
 use leasehold_store::call::{AcknowledgeRunning, AppendLog, ApplyTasks, Installation, NewApiToken};
 use leasehold_store::contract::TestClock;
 use leasehold_store::port::Store as _;
+use leasehold_store::webhook::MakeWebhookToken;
 
 use super::{Destination, Move, MoveError, Progress, Report, Settled, settle};
 use crate::postgres::{PostgresOptions, PostgresStore};
@@ -163,14 +165,20 @@ async fn run(
     call.run(&mut progress, stop).await.map(Some)
 }
 
-/// A task with a schedule that has fired.
+/// A task with a schedule that has fired, and a webhook with its token.
 async fn scheduled(scene: &Scene<SqliteStore>) {
     let secondly = Value::map([("cron", Value::text("* * * * * *"))]);
-    let task = revision(&[("name", Value::text("secondly")), ("trigger", Value::List(vec![secondly]))]);
+    let called = Value::map([("webhook", Value::Bool(true))]);
+    let task = revision(&[("name", Value::text("secondly")), ("trigger", Value::List(vec![secondly, called]))]);
     let (actor, project) = (Actor::System, ProjectName::default());
     let tasks = [("secondly".parse().unwrap(), task)].into();
     let apply = ApplyTasks { actor, project, tasks, prune: false, cascade: false, plan: None };
     scene.store.apply_tasks(apply).await.unwrap().into_result().unwrap();
+    let (task, name) = ("secondly".parse().unwrap(), "webhook".parse().unwrap());
+    let trigger = TriggerKey { project: ProjectName::default(), task, name };
+    let token = Digest::of(Domain::WebhookToken, b"secret");
+    let make = MakeWebhookToken { actor: Actor::System, trigger, token };
+    scene.store.make_webhook_token(make).await.unwrap().into_result().unwrap();
     scene.clock.advance(Millis::from_secs(2));
     let fired = scene.store.fire_triggers(64).await.unwrap();
     assert_eq!(fired.runs.len(), 1, "the second is skipped, the first waits");
