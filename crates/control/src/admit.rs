@@ -10,7 +10,7 @@ use leasehold_core::counter::RevisionNumber;
 use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName};
 use leasehold_core::limits;
-use leasehold_core::revision::{Revision, Source, Variable};
+use leasehold_core::revision::{Revision, Variable};
 use leasehold_core::shape::ShapeError;
 use leasehold_store::call::{AdmitRun, Keyed};
 use leasehold_store::outcome::Outcome;
@@ -108,7 +108,8 @@ impl ControlPlane {
     }
 }
 
-fn first(errors: &[ShapeError]) -> Denied {
+/// The first mistake of what a run's parameters say.
+pub(crate) fn first(errors: &[ShapeError]) -> Denied {
     let Some(error) = errors.first() else {
         return Denied::Invalid {
             field: "parameters".to_owned(),
@@ -182,12 +183,6 @@ pub(crate) fn built(revision: &Revision) -> Result<(), Denied> {
             "none: collecting files is not built yet",
         ),
         ("notify", revision.notify().is_some(), "a notification", "none: notifications are not built yet"),
-        (
-            "trigger",
-            revision.triggers().iter().any(|trigger| trigger.source == Source::Webhook),
-            "a webhook",
-            "a schedule (`cron`): webhooks are not built yet",
-        ),
     ];
     match not_built.into_iter().find(|(_, asked, ..)| *asked) {
         Some((field, _, got, allowed)) => {

@@ -134,6 +134,12 @@ pub enum Denied {
         /// Which.
         name: String,
     },
+    /// A webhook that is paused, by itself or with its task.
+    #[error("this webhook is paused: nothing was started")]
+    Paused,
+    /// Whoever calls a webhook may not: there is none, it has no token, or another one. Which of them is never told.
+    #[error("there is no webhook here that can be called with this token")]
+    NotCallable,
     /// A task that changed while a run was made from it.
     #[error("the task {0} changed while this run was made from it: ask again")]
     TaskMoved(String),

@@ -37,6 +37,7 @@ pub mod seal;
 pub mod sessions;
 pub mod task;
 pub mod watch;
+pub mod webhook;
 mod why;
 pub mod worker;
 

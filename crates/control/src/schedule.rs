@@ -270,11 +270,13 @@ pub(crate) fn check(project: &ProjectName, task: &TaskName, revision: &Revision,
         }
     }
     let unsaid = revision.params().iter().find(|(_, parameter)| parameter.default.is_none());
-    if let Some((name, _)) = unsaid.filter(|_| !revision.triggers().is_empty()) {
+    // Whoever calls a webhook can say it.
+    let fires = revision.triggers().iter().any(|trigger| Kind::of(&trigger.source) == Kind::Cron);
+    if let Some((name, _)) = unsaid.filter(|_| fires) {
         return Err(Denied::Invalid {
             field: format!("params.{name}"),
-            got: "no default, in a task with a trigger".to_owned(),
-            allowed: "a `default`: nobody is there to say it when the trigger fires".to_owned(),
+            got: "no default, in a task with a schedule".to_owned(),
+            allowed: "a `default`: nobody is there to say it when the schedule fires".to_owned(),
         });
     }
     Ok(())

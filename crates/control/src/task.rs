@@ -343,7 +343,6 @@ mod tests {
             |entries: &[(&'static str, &str)]| Value::map(entries.iter().map(|(key, text)| (*key, Value::text(*text))));
         let (day, nightly) = (day(&[("description", "which day")]).to_vec(), cron(&[("cron", "0 3 * * *")]));
         for (apply, told) in [
-            (asked(Value::map([("webhook", Value::Bool(true))]), vec![]), "tasks.report.trigger"),
             (
                 asked(cron(&[("cron", "@daily"), ("time_zone", "Europe/Berlim")]), vec![]),
                 "did you mean `Europe/Berlin`?",

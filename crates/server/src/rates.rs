@@ -1,14 +1,22 @@
-//! How often one caller may call: a bucket of tokens per worker, and per address of those that have no certificate yet.
+//! How often one caller may call: a bucket of tokens per worker, and per address of those that have no certificate yet; per
+//! webhook, and one for all who guess a webhook's token.
+//!
+//! A bucket of a webhook belongs to the token that was right when it was made: who has called with it is let through while
+//! somebody else guesses.
 //!
 //! Heartbeats and ends draw from a bucket of their own: a worker that floods one never loses a lease or a result for it.
 //! (Protocol, *Errors*: `rate_limited`.)
 
 use std::collections::HashMap;
 use std::net::IpAddr;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use leasehold_core::crypto::Digest;
 use leasehold_core::id::WorkerId;
-use leasehold_core::time::{BootInstant, Clock, Millis};
+use leasehold_core::limits;
+use leasehold_core::rate::{Bucket, Rate};
+use leasehold_core::time::{Clock, Millis};
+use leasehold_core::trigger::TriggerKey;
 
 /// Who draws from a bucket.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -19,13 +27,10 @@ pub(crate) enum Key {
     Vital(WorkerId),
     /// Whoever enrolls from here.
     Address(IpAddr),
-}
-
-/// How a bucket fills.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Rate {
-    per_second: u64,
-    burst: u64,
+    /// Who calls this webhook with a token that was right.
+    Webhook(TriggerKey, Digest),
+    /// Whoever calls any webhook with a token that was not right before.
+    Guess,
 }
 
 /// More than any worker needs: a loop that went wrong is slowed down, a busy worker never is.
@@ -33,6 +38,9 @@ const WORKER: Rate = Rate { per_second: 2000, burst: 8000 };
 const VITAL: Rate = Rate { per_second: 1000, burst: 4000 };
 /// Enrolling is rare, and the only thing that strangers can do.
 const ADDRESS: Rate = Rate { per_second: 2, burst: 64 };
+
+const WEBHOOK: Rate = Rate { per_second: limits::WEBHOOK_CALLS_PER_SECOND, burst: limits::WEBHOOK_CALLS_BURST };
+const GUESS: Rate = Rate { per_second: limits::WEBHOOK_GUESSES_PER_SECOND, burst: limits::WEBHOOK_GUESSES_BURST };
 
 /// Buckets kept; those that are full again are forgotten first.
 const BUCKETS: usize = 8192;
@@ -43,25 +51,13 @@ impl Key {
             Self::Worker(_) => WORKER,
             Self::Vital(_) => VITAL,
             Self::Address(_) => ADDRESS,
+            Self::Webhook(..) => WEBHOOK,
+            Self::Guess => GUESS,
         }
     }
 }
 
-/// Thousandths of a call that were there at a time.
-#[derive(Debug, Clone, Copy)]
-struct Bucket {
-    level: u64,
-    at: BootInstant,
-}
-
-impl Bucket {
-    fn filled(self, rate: Rate, now: BootInstant) -> Self {
-        let fresh = now.since(self.at).get().saturating_mul(rate.per_second);
-        Self { level: self.level.saturating_add(fresh).min(rate.burst * 1000), at: now }
-    }
-}
-
-/// Every bucket of the ingress.
+/// Every bucket of one side of the server.
 pub(crate) struct Rates {
     clock: Arc<dyn Clock>,
     buckets: Mutex<HashMap<Key, Bucket>>,
@@ -76,26 +72,43 @@ impl Rates {
     /// Draws one call; an error says when there will be one.
     pub(crate) fn draw(&self, key: Key) -> Result<(), Millis> {
         let (rate, now) = (key.rate(), self.clock.boot());
-        let mut buckets = self.buckets.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut buckets = self.buckets();
         if buckets.len() >= BUCKETS && !buckets.contains_key(&key) {
-            buckets.retain(|key, bucket| {
-                let rate = key.rate();
-                bucket.filled(rate, now).level < rate.burst * 1000
-            });
+            buckets.retain(|key, bucket| !bucket.is_full(key.rate(), now));
             if buckets.len() >= BUCKETS {
                 // Every bucket is in use: strangers wait, nobody's count is forgotten.
                 return Err(Millis::from_secs(1));
             }
         }
-        let bucket = buckets.entry(key).or_insert(Bucket { level: rate.burst * 1000, at: now });
-        *bucket = bucket.filled(rate, now);
-        match bucket.level.checked_sub(1000) {
-            Some(level) => {
-                bucket.level = level;
-                Ok(())
-            }
-            None => Err(Millis::new((1000 - bucket.level).div_ceil(rate.per_second))),
+        let bucket = buckets.entry(key).or_insert_with(|| Bucket::full(rate, now));
+        *bucket = bucket.drawn(rate, now)?;
+        Ok(())
+    }
+
+    /// Draws one call of a caller that has a bucket already; none: it has none.
+    pub(crate) fn draw_known(&self, key: &Key) -> Option<Result<(), Millis>> {
+        let (rate, now) = (key.rate(), self.clock.boot());
+        let mut buckets = self.buckets();
+        let bucket = buckets.get_mut(key)?;
+        let drawn = bucket.drawn(rate, now);
+        Some(drawn.map(|drawn| *bucket = drawn))
+    }
+
+    /// Gives back what was drawn for a call that turned out to be none of those that the bucket counts.
+    pub(crate) fn give_back(&self, key: &Key) {
+        let rate = key.rate();
+        if let Some(bucket) = self.buckets().get_mut(key) {
+            *bucket = bucket.given_back(rate);
         }
+    }
+
+    /// Forgets a caller: it is a stranger from now on.
+    pub(crate) fn forget(&self, key: &Key) {
+        self.buckets().remove(key);
+    }
+
+    fn buckets(&self) -> MutexGuard<'_, HashMap<Key, Bucket>> {
+        self.buckets.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
@@ -103,7 +116,7 @@ impl Rates {
 mod tests {
     use std::sync::atomic::{AtomicI64, Ordering};
 
-    use leasehold_core::time::UtcMillis;
+    use leasehold_core::time::{BootInstant, UtcMillis};
 
     use super::*;
 
@@ -139,6 +152,30 @@ mod tests {
         let worker: WorkerId = "nas".parse().unwrap();
         while rates.draw(Key::Worker(worker.clone())).is_ok() {}
         assert_eq!(rates.draw(Key::Vital(worker)), Ok(()));
+    }
+
+    #[test]
+    fn who_was_right_has_a_bucket_and_whoever_guesses_shares_one() {
+        let rates = Rates::new(Arc::new(Hand::default()));
+        let trigger = TriggerKey {
+            project: leasehold_core::id::ProjectName::default(),
+            task: "report".parse().unwrap(),
+            name: "push".parse().unwrap(),
+        };
+        let known = Key::Webhook(trigger, leasehold_core::crypto::WebhookToken::from_bytes([1; 32]).digest());
+        assert_eq!(rates.draw_known(&known), None);
+        assert_eq!((rates.draw(Key::Guess), rates.draw(known.clone())), (Ok(()), Ok(())));
+        rates.give_back(&Key::Guess);
+        for _ in 0..GUESS.burst {
+            assert_eq!(rates.draw(Key::Guess), Ok(()));
+        }
+        assert!(rates.draw(Key::Guess).is_err());
+        for _ in 1..WEBHOOK.burst {
+            assert_eq!(rates.draw_known(&known), Some(Ok(())));
+        }
+        assert_eq!(rates.draw_known(&known), Some(Err(Millis::from_secs(1))));
+        rates.forget(&known);
+        assert_eq!(rates.draw_known(&known), None);
     }
 
     #[test]

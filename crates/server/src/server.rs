@@ -14,6 +14,7 @@ use crate::drain::DrainSwitch;
 use crate::ingress::{self, Ingress};
 use crate::listener::{AdminSocket, Places, Secured, TcpPort, api_config, ingress_config, serve_admin};
 use crate::ports::Ports;
+use crate::rates::Rates;
 
 /// Listeners that are bound: nobody is answered before [`Server::run`].
 pub struct Server {
@@ -78,7 +79,8 @@ impl Server {
     pub async fn run(self, shutdown: impl Future<Output = ()>) {
         let Self { control, clock, api, ingress, ingress_url, admin } = self;
         let switch = DrainSwitch::new();
-        let operators = api::router(Api { control: control.clone(), ingress_url, drain: switch.drain() });
+        let rates = Arc::new(Rates::new(Arc::clone(&clock)));
+        let operators = api::router(Api { control: control.clone(), ingress_url, rates, drain: switch.drain() });
         let workers = ingress::router(Ingress::new(control, clock));
         let begin_drain = async {
             shutdown.await;

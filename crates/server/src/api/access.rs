@@ -15,14 +15,20 @@ use leasehold_control::Caller;
 use leasehold_core::actor::Origin;
 use leasehold_core::crypto::ApiToken;
 
-use super::Api;
 use super::describe::{Contract, Schemas, Takes};
 use super::problem::ApiError;
 use super::registry::Needs;
+use super::{Api, webhooks};
 use crate::listener::Peer;
 
 /// Lets a request pass that its route's permission allows, with its caller attached.
 pub(super) async fn guard(State((api, needs)): State<(Api, Needs)>, mut request: Request, next: Next) -> Response {
+    if needs == Needs::Webhook {
+        return match webhooks::identify(&api, request).await {
+            Ok(request) => next.run(request).await,
+            Err(error) => error.into_response(),
+        };
+    }
     if let Needs::Role(needed) = needs {
         let claim = claimed(request.extensions().get(), request.headers());
         let caller = match identify(&api, claim).await {

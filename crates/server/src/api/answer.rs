@@ -20,7 +20,7 @@ pub(super) fn to_json<T: Serialize>(answer: &T) -> Vec<u8> {
     serde_json::to_vec(answer).expect("answers are objects with text keys, which always have a JSON form")
 }
 
-fn json_response<T: Serialize>(status: StatusCode, answer: &T) -> Response {
+pub(super) fn json_response<T: Serialize>(status: StatusCode, answer: &T) -> Response {
     let mut response = Response::new(Body::from(to_json(answer)));
     *response.status_mut() = status;
     let headers = response.headers_mut();
@@ -68,6 +68,21 @@ impl<T: JsonSchema> Answers for Made<T> {
         contract.answer(StatusCode::CREATED, "It was made.", &[("application/json", schema.clone())]);
         contract.answer(StatusCode::OK, "The same request had made it before.", &[("application/json", schema)]);
         contract.problem(StatusCode::CONFLICT);
+    }
+}
+
+/// The answer to what makes something anew each time.
+pub(super) struct Fresh<T>(pub(super) T);
+
+impl<T: Serialize> IntoResponse for Fresh<T> {
+    fn into_response(self) -> Response {
+        json_response(StatusCode::CREATED, &self.0)
+    }
+}
+
+impl<T: JsonSchema> Answers for Fresh<T> {
+    fn answers(contract: &mut Contract, schemas: &mut Schemas) {
+        contract.answer(StatusCode::CREATED, "It was made.", &[("application/json", schemas.of_answer::<T>())]);
     }
 }
 

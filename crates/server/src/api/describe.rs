@@ -70,6 +70,11 @@ impl Contract {
         self.problem(StatusCode::NOT_FOUND);
     }
 
+    /// A part of the path that only who knows it already is told anything about.
+    pub(super) fn path_known_to_its_caller(&mut self, name: &str, about: &str, schema: &Value) {
+        self.parameter("path", name, about, true, schema);
+    }
+
     /// A header that may be sent.
     pub(super) fn header(&mut self, name: &str, about: &str, schema: &Value) {
         self.parameter("header", name, about, false, schema);

@@ -30,6 +30,7 @@ mod sse;
 mod takeover;
 mod tasks;
 mod version;
+mod webhooks;
 mod workers;
 
 use std::sync::Arc;
@@ -46,6 +47,7 @@ use registry::Route;
 pub use registry::{Needs, RouteInfo};
 
 use crate::drain::Drain;
+use crate::rates::Rates;
 
 /// What the operator routes share.
 #[derive(Clone)]
@@ -54,6 +56,8 @@ pub(crate) struct Api {
     pub(crate) control: ControlPlane,
     /// Where workers find the ingress, for the line that enrolls one.
     pub(crate) ingress_url: Arc<str>,
+    /// How often webhooks are called.
+    pub(crate) rates: Arc<Rates>,
     /// Ends streams.
     pub(crate) drain: Drain,
 }
@@ -119,6 +123,10 @@ fn registry() -> Vec<Route> {
         Route::post(route::TASK_RESUME, OPERATOR, schedules::resume).is("resumeTask", "That pause is over."),
         Route::post(route::TASK_BACKFILL, OPERATOR, schedules::backfill)
             .is("backfillTask", "Submits the runs of fire times that have passed, a page of them."),
+        Route::post(route::TRIGGER_TOKEN, OPERATOR, webhooks::make_token)
+            .is("makeWebhookToken", "Makes a webhook's token; one that it had stops. The one answer that holds it."),
+        Route::post(route::HOOK, Needs::Webhook, webhooks::call)
+            .is("callWebhook", "Starts a run of a webhook's task, unless one stands in the way."),
         Route::post(route::ENROLLMENTS, ADMIN, enrollments::create)
             .is("createEnrollment", "Allows one machine to become a worker. The one answer that holds a token."),
         Route::get(route::AUDIT, ADMIN, audit::audit).is("listAudit", "Who changed what, from where."),
@@ -166,6 +174,7 @@ mod tests {
                 let needs = match route.needs {
                     Needs::Nothing => "public",
                     Needs::Role(role) => role.as_str(),
+                    Needs::Webhook => "webhook",
                 };
                 format!("{} {} {needs}", route.method, route.path)
             })
@@ -210,6 +219,8 @@ mod tests {
             "POST /api/v1/projects/{project}/tasks/{task}/pause operator",
             "POST /api/v1/projects/{project}/tasks/{task}/resume operator",
             "POST /api/v1/projects/{project}/tasks/{task}/backfill operator",
+            "POST /api/v1/projects/{project}/tasks/{task}/triggers/{trigger}/token operator",
+            "POST /api/v1/hooks/{project}/{task}/{trigger} webhook",
             "POST /api/v1/enrollments admin",
             "GET /api/v1/audit admin",
         ];
@@ -223,7 +234,11 @@ mod tests {
             assert!(seen.insert((route.method.clone(), route.path)), "{} {}", route.method, route.path);
             // A plan is asked with a body, and changes nothing.
             let changes = route.method != Method::GET && route.path != route::TASKS_PLAN;
-            let needs_more_than_reading = matches!(route.needs, Needs::Role(role) if role.includes(Role::Operator));
+            let needs_more_than_reading = match route.needs {
+                Needs::Nothing => false,
+                Needs::Role(role) => role.includes(Role::Operator),
+                Needs::Webhook => true,
+            };
             assert!(!changes || needs_more_than_reading, "{} {}", route.method, route.path);
         }
     }

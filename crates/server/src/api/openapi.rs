@@ -58,6 +58,7 @@ pub(super) fn document(routes: &[Route]) -> Value {
             },
             "securitySchemes": {
                 "token": { "type": "http", "scheme": "bearer", "description": "An API token; none on the admin socket." },
+                "webhook": { "type": "http", "scheme": "bearer", "description": "The token of one webhook." },
             },
         },
     });
@@ -72,8 +73,10 @@ fn method(method: &Method) -> String {
 fn operation(route: &Route, contract: Contract) -> Value {
     let Contract { parameters, body, answers, mut problems } = contract;
     let info = &route.info;
-    if let Needs::Role(_) = info.needs {
-        problems.extend([StatusCode::UNAUTHORIZED.as_u16(), StatusCode::FORBIDDEN.as_u16()]);
+    match info.needs {
+        Needs::Nothing => {}
+        Needs::Role(_) => problems.extend([StatusCode::UNAUTHORIZED.as_u16(), StatusCode::FORBIDDEN.as_u16()]),
+        Needs::Webhook => problems.extend([StatusCode::UNAUTHORIZED.as_u16()]),
     }
     let refused = || json!({ "$ref": "#/components/responses/Problem" });
     let mut responses = answers;
@@ -82,6 +85,7 @@ fn operation(route: &Route, contract: Contract) -> Value {
     let needs = match info.needs {
         Needs::Nothing => "Needs no token.".to_owned(),
         Needs::Role(role) => format!("Needs the role `{role}`."),
+        Needs::Webhook => "Needs the webhook's own token, and no other.".to_owned(),
     };
     let mut operation = json!({
         "operationId": info.id,
@@ -90,7 +94,11 @@ fn operation(route: &Route, contract: Contract) -> Value {
         "description": needs,
         "parameters": parameters,
         "responses": responses,
-        "security": match info.needs { Needs::Nothing => json!([]), Needs::Role(_) => json!([{ "token": [] }]) },
+        "security": match info.needs {
+            Needs::Nothing => json!([]),
+            Needs::Role(_) => json!([{ "token": [] }]),
+            Needs::Webhook => json!([{ "webhook": [] }]),
+        },
     });
     if let Some(body) = body {
         operation["requestBody"] = body;

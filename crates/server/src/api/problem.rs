@@ -19,6 +19,7 @@ use leasehold_core::time::Millis;
 use leasehold_wire::api::problem::{Problem, ProblemCode};
 use leasehold_wire::v1::problem::CONTENT_TYPE as PROBLEM_JSON;
 
+use super::webhooks::not_callable;
 use crate::body::BodyError;
 
 /// When to ask again what the store could not do now.
@@ -57,7 +58,12 @@ impl ApiError {
     }
 
     fn again(code: ProblemCode, detail: &str) -> Self {
-        Self(Box::new(Problem { retry_after_ms: Some(AGAIN.get()), ..Problem::new(code, detail) }))
+        Self::later(code, detail, AGAIN)
+    }
+
+    /// What can be asked again after a while.
+    pub(super) fn later(code: ProblemCode, detail: &str, after: Millis) -> Self {
+        Self(Box::new(Problem { retry_after_ms: Some(after.get()), ..Problem::new(code, detail) }))
     }
 
     /// The same, with what to do about it.
@@ -120,6 +126,9 @@ impl From<Denied> for ApiError {
             Denied::Chain(Broken::Followed { task, .. }) => Self::new(ProblemCode::TaskInUse, detail)
                 .fix(&format!("take `{task}` out of their `after` and apply them, or delete them first")),
             Denied::Chain(Broken::Missing { .. } | Broken::Cycle(_)) => Self::new(ProblemCode::InvalidRequest, detail),
+            Denied::Paused => Self::new(ProblemCode::Paused, detail)
+                .fix("call again once it is resumed: an operator paused it (`leasehold schedule list`)"),
+            Denied::NotCallable => not_callable(),
             Denied::PlanMoved(_) | Denied::TaskMoved(_) => Self::new(ProblemCode::TaskMoved, detail),
             Denied::Cancel(CancelRefused::Lost) => Self::new(ProblemCode::RunLost, detail).fix(
                 "`leasehold runs explain RUN` says what is known; `leasehold runs resolve RUN` takes wait, retry, \

@@ -20,6 +20,8 @@ pub enum Needs {
     Nothing,
     /// A caller with this role or one that includes it.
     Role(Role),
+    /// The token of the webhook that the path names, and no other.
+    Webhook,
 }
 
 /// A route as the registry lists it.

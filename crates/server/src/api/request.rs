@@ -8,7 +8,7 @@ use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use leasehold_core::counter::RevisionNumber;
-use leasehold_core::id::{ProjectName, RunId, TaskName, WorkerId};
+use leasehold_core::id::{ProjectName, RunId, TaskName, TriggerName, WorkerId};
 use leasehold_core::limits;
 use leasehold_wire::api::problem::ProblemCode;
 use leasehold_wire::api::request::Request as Body;
@@ -68,6 +68,17 @@ impl FromRequestParts<Api> for AtTask {
     }
 }
 
+/// The trigger of the path's task.
+pub(super) struct AtTrigger(pub(super) TriggerName);
+
+impl FromRequestParts<Api> for AtTrigger {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
+        named(parts, api, "trigger").await.map(Self)
+    }
+}
+
 /// The number of a revision of the path's task.
 pub(super) struct AtRevision(pub(super) RevisionNumber);
 
@@ -116,6 +127,7 @@ in_path! {
     AtWorker: "worker", "The name of the worker.", json!({ "type": "string" });
     AtProject: "project", "The name of the project.", json!({ "type": "string" });
     AtTask: "task", "The name of the task.", json!({ "type": "string" });
+    AtTrigger: "trigger", "The name of the trigger in its task.", json!({ "type": "string" });
     AtRevision: "number", "Which of the task's revisions.", json!({ "type": "integer", "minimum": 1 });
 }
 
@@ -174,6 +186,27 @@ impl Takes for IdempotencyKey {
         let about = "A key of the caller's own: the same request with the same key is done once, however often it arrives. \
                      With another request the key is refused (`key_reused`).";
         contract.header("Idempotency-Key", about, &schema);
+    }
+}
+
+/// No key: what is made here takes the place of what was made before, and a repeat would be the one that counts.
+pub(super) struct Unkeyed;
+
+impl FromRequestParts<Api> for Unkeyed {
+    type Rejection = ApiError;
+
+    async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Self, ApiError> {
+        if parts.headers.contains_key(route::IDEMPOTENCY_KEY) {
+            let allowed = "no key: each request makes another one, which takes the place of the one before";
+            return Err(ApiError::field(route::IDEMPOTENCY_KEY, "a key", allowed));
+        }
+        Ok(Self)
+    }
+}
+
+impl Takes for Unkeyed {
+    fn takes(contract: &mut Contract, _: &mut Schemas) {
+        contract.problem(StatusCode::BAD_REQUEST);
     }
 }
 

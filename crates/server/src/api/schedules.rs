@@ -97,7 +97,7 @@ pub(super) async fn list(
     let next = views.last().filter(|_| views.len() == limit);
     let next = next.map(|last| format!("{}/{}", last.kept.key.task, last.kept.key.name));
     let item = |view: &leasehold_control::view::TriggerView| {
-        ScheduleItem::new(&view.kept, &view.trigger, view.task_pause.as_ref())
+        ScheduleItem::new(&view.kept, &view.trigger, view.task_pause.as_ref(), view.token.as_ref())
     };
     Ok(Json(Page { items: views.iter().map(item).collect(), next }))
 }

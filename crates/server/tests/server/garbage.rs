@@ -303,6 +303,10 @@ async fn every_route_is_held_to_its_permission_for_every_role() {
         let cluster = Cluster::with_token(role, None).await;
         let run = cluster.submit(&["true"]).await.to_string();
         for info in leasehold_server::routes() {
+            if info.needs == Needs::Webhook {
+                // No role opens it: see the tests of webhooks.
+                continue;
+            }
             let path = info.path.replace("{run}", &run).replace("{worker}", "nas").replace("{project}", "lab");
             let request = || {
                 let request = Request::builder().method(info.method.clone()).uri(&path);
@@ -311,6 +315,7 @@ async fn every_route_is_held_to_its_permission_for_every_role() {
             let may = match info.needs {
                 Needs::Nothing => true,
                 Needs::Role(needed) => role.includes(needed),
+                Needs::Webhook => false,
             };
             let (known, nobody) =
                 (cluster.api(Some(&cluster.token), request()).await, cluster.api(None, request()).await);

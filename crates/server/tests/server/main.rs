@@ -10,3 +10,4 @@ mod listener;
 mod openapi;
 mod races;
 mod streams;
+mod webhooks;

@@ -8,6 +8,7 @@ use leasehold_server::routes;
 use leasehold_wire::api::enrollment::EnrollmentAnswer;
 use leasehold_wire::api::route;
 use leasehold_wire::api::run::RunDetail;
+use leasehold_wire::api::webhook::WebhookTokenAnswer;
 use serde_json::{Value, json};
 
 use crate::fixture::{Answer, Cluster, get, post};
@@ -17,7 +18,7 @@ const TASK: &str = r#"{"tasks":[{"name":"nightly","description":"x","command":{"
     "params":{"DAY":{"default":"today"}},"limits":{"cpu":"1.5","timeout":"1h30m","concurrency":1},
     "placement":{"require":{"runtimes":{"python":">=3.11"},"gpu":{"count":2}},"prefer":[{"label":"disk=ssd","weight":10}]},
     "retry":{"max_attempts":3,"on_lost":"retry","safety":"idempotent"},
-    "trigger":[{"cron":"* * * * *"}]}]}"#;
+    "trigger":[{"cron":"* * * * *"},{"webhook":true,"overlap":"allow-all"}]}]}"#;
 
 /// The description, whose objects have no field that it does not name.
 fn closed() -> Value {
@@ -78,12 +79,24 @@ struct Asked<'a> {
 
 impl Asked<'_> {
     async fn ask(&mut self, method: Method, template: &'static str, path: &str, body: &str) -> Answer {
+        let token = self.cluster.token.clone();
+        self.ask_with(&token, method, template, path, body).await
+    }
+
+    async fn ask_with(
+        &mut self,
+        token: &str,
+        method: Method,
+        template: &'static str,
+        path: &str,
+        body: &str,
+    ) -> Answer {
         let mut request: Request<Bytes> = if method == Method::GET { get(path) } else { post(path, body.to_owned()) };
         *request.method_mut() = method.clone();
         if (&method, template) == (&Method::PUT, route::TASK) {
             request.headers_mut().insert("if-match", "*".parse().unwrap());
         }
-        let answer = self.cluster.api(Some(&self.cluster.token), request).await;
+        let answer = self.cluster.api(Some(token), request).await;
         let name = method.as_str().to_ascii_lowercase();
         let operation = &self.document["paths"][template][&name];
         let what = format!("{name} {path}: {} {}", answer.status, answer.text());
@@ -141,6 +154,12 @@ async fn what_the_server_answers_is_what_the_description_says() {
     let times = r#"{"from":"2026-01-01T00:00:00Z","to":"2026-01-01T00:05:00Z"}"#;
     asked.ask(Method::POST, route::TASK_BACKFILL, &nightly(route::TASK_BACKFILL), times).await;
     asked.ask(Method::GET, route::TASK_LEDGER, &nightly(route::TASK_LEDGER), "").await;
+    let of = |template| route::of_trigger(template, "lab", "nightly", "webhook");
+    let made = asked.ask(Method::POST, route::TRIGGER_TOKEN, &of(route::TRIGGER_TOKEN), "").await;
+    let made: WebhookTokenAnswer = made.json();
+    let call = r#"{"params":{"DAY":"monday"}}"#;
+    asked.ask_with(made.token.reveal(), Method::POST, route::HOOK, &of(route::HOOK), call).await;
+    asked.ask(Method::GET, route::SCHEDULES, &lab(route::SCHEDULES), "").await;
     asked.ask(Method::PUT, route::TASK, &nightly(route::TASK), r#"{"command":{"argv":["true"]}}"#).await;
     let deleted = format!("{}?cascade=true", nightly(route::TASK));
     asked.ask(Method::DELETE, route::TASK, &deleted, "").await;

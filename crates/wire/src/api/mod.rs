@@ -27,4 +27,5 @@ pub mod task;
 pub mod task_schema;
 pub mod time;
 pub mod version;
+pub mod webhook;
 pub mod worker;

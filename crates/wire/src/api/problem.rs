@@ -69,6 +69,8 @@ codes! {
     TaskInUse = "task_in_use", 409, "The task is in use";
     /// The tasks changed since the plan was made, or since a run was made from one.
     TaskMoved = "task_moved", 409, "The task changed meanwhile";
+    /// It is paused: nothing of it starts.
+    Paused = "paused", 409, "It is paused";
     /// The run is not lost: there is no question to close.
     NotLost = "not_lost", 409, "There is no question to close";
     /// The named version is not the current one.

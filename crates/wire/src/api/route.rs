@@ -53,6 +53,10 @@ pub const TASK_PAUSE: &str = "/api/v1/projects/{project}/tasks/{task}/pause";
 pub const TASK_RESUME: &str = "/api/v1/projects/{project}/tasks/{task}/resume";
 /// `POST`: the runs of fire times that have passed.
 pub const TASK_BACKFILL: &str = "/api/v1/projects/{project}/tasks/{task}/backfill";
+/// `POST`: a new token of a webhook.
+pub const TRIGGER_TOKEN: &str = "/api/v1/projects/{project}/tasks/{task}/triggers/{trigger}/token";
+/// `POST` calls a webhook, with its own token.
+pub const HOOK: &str = "/api/v1/hooks/{project}/{task}/{trigger}";
 /// `POST`: allows one machine to become a worker.
 pub const ENROLLMENTS: &str = "/api/v1/enrollments";
 /// `GET`: a page of the audit, oldest first (`?limit=&after=`); with `?newest=true` newest first.
@@ -92,6 +96,11 @@ pub fn of_task(template: &str, project: &str, task: &str) -> String {
     of_project(template, project).replace("{task}", &segment(task))
 }
 
+/// The path of a template of one trigger. All names are percent-encoded where they must be.
+pub fn of_trigger(template: &str, project: &str, task: &str, trigger: &str) -> String {
+    of_task(template, project, task).replace("{trigger}", &segment(trigger))
+}
+
 /// A text as one segment of a path, or one value of a query: what a person typed cannot reach another route.
 pub fn segment(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
@@ -120,6 +129,7 @@ mod tests {
         assert_eq!(of_run(RUN_LOG, "../workers?x"), "/api/v1/runs/%2E%2E%2Fworkers%3Fx/log");
         assert_eq!(of_worker(WORKER, "büro"), "/api/v1/workers/b%C3%BCro");
         assert_eq!(of_project(PROJECT, "a/b"), "/api/v1/projects/a%2Fb");
+        assert_eq!(of_trigger(HOOK, "lab", "report", "a/b"), "/api/v1/hooks/lab/report/a%2Fb");
         assert_eq!(of_task(TASK, "{task}", "a/b"), "/api/v1/projects/%7Btask%7D/tasks/a%2Fb");
     }
 }

@@ -7,6 +7,7 @@ use leasehold_core::revision::{Source, Trigger};
 use leasehold_core::schedule::{Happened, InTheWay, Line};
 use leasehold_core::shape::ShapeError;
 use leasehold_core::time::UtcMillis;
+use leasehold_core::trigger::webhook::TokenMade;
 use leasehold_core::trigger::{KeptTrigger, Kind, Pause};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -65,6 +66,12 @@ pub struct ScheduleItem {
     pub waiting_at: Option<Time>,
     /// Whether it, or its task, is paused.
     pub paused: bool,
+    /// When its token was made, if it waits for calls and has one.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_made_at: Option<Time>,
+    /// Who made that token.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub token_made_by: Option<String>,
     /// The pauses that it is under.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub pauses: Vec<PauseItem>,
@@ -72,7 +79,7 @@ pub struct ScheduleItem {
 
 impl ScheduleItem {
     /// A trigger as it is kept, with what its task says of it.
-    pub fn new(kept: &KeptTrigger, trigger: &Trigger, task_pause: Option<&Pause>) -> Self {
+    pub fn new(kept: &KeptTrigger, trigger: &Trigger, task_pause: Option<&Pause>, token: Option<&TokenMade>) -> Self {
         let schedule = match &trigger.source {
             Source::Cron(schedule) => Some(schedule),
             Source::Webhook => None,
@@ -95,6 +102,8 @@ impl ScheduleItem {
             next_at: kept.progress.next.filter(|_| !kept.progress.paused).map(Time::from),
             waiting_at: kept.progress.waiting.or(kept.progress.backlog.map(|backlog| backlog.next)).map(Time::from),
             paused: kept.progress.paused,
+            token_made_at: token.map(|made| made.at.into()),
+            token_made_by: token.map(|made| made.by.clone()),
             pauses: pauses.chain(kept.pause.as_ref().map(|one| pause("trigger", one))).collect(),
         }
     }

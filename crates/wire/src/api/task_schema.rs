@@ -195,7 +195,7 @@ fn trigger() -> Value {
         &[
             ("name", name("Its name within the task.")),
             ("cron", pattern("Five or six fields, or `@daily`, `@every 90s` and the like.", "^.+$")),
-            ("webhook", switch("Whether calls start it.")),
+            ("webhook", switch("Whether calls start it; then `overlap` is `skip` or `allow-all`.")),
             (
                 "time_zone",
                 pattern("The IANA time zone of `cron`, such as Europe/Berlin.", "^[A-Za-z0-9_+-][A-Za-z0-9/_+-]*$"),
@@ -207,7 +207,9 @@ fn trigger() -> Value {
             ("jitter", span("How far fire times are spread.")),
         ],
     );
-    schema["anyOf"] = json!([{ "required": ["cron"] }, { "required": ["webhook"] }]);
+    // A pattern, since this part closes nothing: the table around it names the keys.
+    let overlap = json!({ "^overlap$": { "enum": [Overlap::Skip.as_str(), Overlap::AllowAll.as_str()] } });
+    schema["anyOf"] = json!([{ "required": ["cron"] }, { "required": ["webhook"], "patternProperties": overlap }]);
     schema
 }
 
