@@ -73,8 +73,10 @@ pub(crate) fn write(out: &mut dyn Write, run: &RunDetail, times: TimeArgs) -> io
     if let Some(task) = &item.task {
         line("Task", task.as_str())?;
     }
-    if let (Some(trigger), Some(at)) = (&item.trigger, item.scheduled_at) {
-        line("Scheduled", &format!("{} by {trigger}", times.show(at.0)))?;
+    match (&item.trigger, item.scheduled_at) {
+        (Some(trigger), Some(at)) => line("Scheduled", &format!("{} by {trigger}", times.show(at.0)))?,
+        (Some(trigger), None) => line("Called", &format!("by webhook {trigger}"))?,
+        (None, _) => {}
     }
 
     for (task, run) in &item.after {

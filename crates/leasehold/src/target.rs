@@ -60,6 +60,20 @@ pub(crate) enum Target {
     },
 }
 
+impl Target {
+    /// Where others find `path` of its API; over a socket, nobody here knows its host.
+    pub(crate) fn url(&self, path: &str) -> String {
+        match self {
+            Self::Socket(_) => format!("https://HOST:{API_PORT}{path}"),
+            Self::Address { tls, host, port, .. } => {
+                let scheme = if *tls { "https" } else { "http" };
+                let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
+                format!("{scheme}://{host}:{port}{path}")
+            }
+        }
+    }
+}
+
 /// Why no control plane can be reached with these settings.
 #[derive(Debug, thiserror::Error, PartialEq, Eq)]
 pub(crate) enum TargetError {

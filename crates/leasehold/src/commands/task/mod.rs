@@ -10,6 +10,7 @@ mod list;
 mod pause;
 mod run;
 mod schema;
+mod token;
 
 use clap::{Args, Subcommand};
 use leasehold_core::id::ProjectName;
@@ -49,6 +50,8 @@ pub(crate) enum Task {
     Pause(pause::Pause),
     /// Let a task's triggers start runs again
     Resume(pause::Resume),
+    /// Make the token that a task's webhook is called with
+    Token(token::Token),
     /// Delete a task
     Delete(delete::Delete),
     /// Print the JSON Schema of a task file, for editors
@@ -67,6 +70,7 @@ impl Task {
             Self::Run(run) => Box::pin(run.execute()).await,
             Self::Pause(pause) => pause.execute().await,
             Self::Resume(resume) => resume.execute().await,
+            Self::Token(token) => token.execute().await,
             Self::Delete(delete) => delete.execute().await,
             Self::Schema(schema) => schema.execute(),
         }
