@@ -40,6 +40,20 @@ pub fn get_over(socket: &Path, path: &str) -> Result<Answer> {
     get_on(stream, path, "Host: localhost\r\n")
 }
 
+/// `POST` over plain HTTP with a bearer token and more headers; an empty body says no content type.
+pub fn post(address: &str, path: &str, token: &str, headers: &[(&str, &str)], body: &str) -> Result<Answer> {
+    let mut stream = TcpStream::connect(address).with_context(|| format!("nothing listens on {address}"))?;
+    write!(stream, "POST {path} HTTP/1.1\r\nHost: {address}\r\nAuthorization: Bearer {token}\r\n")?;
+    if !body.is_empty() {
+        write!(stream, "Content-Type: application/json\r\n")?;
+    }
+    for (name, value) in headers {
+        write!(stream, "{name}: {value}\r\n")?;
+    }
+    write!(stream, "Content-Length: {}\r\nConnection: close\r\n\r\n{body}", body.len())?;
+    answer_of(stream)
+}
+
 /// `POST` of a JSON body over the admin socket.
 pub fn post_over(socket: &Path, path: &str, body: &Value) -> Result<Answer> {
     let mut stream = UnixStream::connect(socket).with_context(|| format!("nothing listens on {}", socket.display()))?;

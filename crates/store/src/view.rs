@@ -23,7 +23,6 @@ use leasehold_core::session::{Session, SessionProjection, SessionState};
 use leasehold_core::task::Task;
 use leasehold_core::time::{Millis, Now, UtcMillis};
 use leasehold_core::trigger::webhook::TokenMade;
-use leasehold_core::trigger::webhook::TokenMade;
 use leasehold_core::trigger::{KeptTrigger, Pause, TriggerKey};
 use leasehold_core::worker::{Worker, WorkerState};
 

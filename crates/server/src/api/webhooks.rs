@@ -147,7 +147,7 @@ async fn holder(
     known.unwrap_or_else(|| api.rates.draw(Key::Guess)).map_err(too_often)?;
     let caller = api.control.webhook_caller(trigger, token, origin).await?;
     match (&caller, was_right) {
-        (Some(_), true) => {}
+        (Some(_), true) | (None, false) => {}
         (Some(_), false) => {
             api.rates.give_back(&Key::Guess);
             api.rates.draw(bucket).map_err(too_often)?;
@@ -157,7 +157,6 @@ async fn holder(
             api.rates.forget(&bucket);
             api.rates.draw(Key::Guess).map_err(too_often)?;
         }
-        (None, false) => {}
     }
     Ok(caller)
 }

@@ -192,14 +192,15 @@ fn what_is_not_built_yet_is_refused_by_name_and_never_dropped() -> Result<()> {
     for (field, text) in [
         ("artifacts.collect", "[artifacts]\ncollect = [\"report.csv\"]\n"),
         ("notify", "[notify]\nwebhook = { secret = \"team\" }\n"),
-        ("trigger", "[[trigger]]\nwebhook = true\n"),
     ] {
         let command = "command = { argv = [\"true\"] }\n";
         std::fs::write(cluster.directory().join("job.toml"), format!("{command}{text}"))?;
         refused(&cluster.cli(&["run", "--spec", "job.toml"])?, 2, &[field, "not built yet"]);
     }
-    std::fs::write(cluster.directory().join("job.toml"), "command = { argv = [\"true\"] }\nafter = [\"build\"]\n")?;
-    refused(&cluster.cli(&["run", "--spec", "job.toml"])?, 2, &["after", "task apply"]);
+    for (field, text) in [("after", "after = [\"build\"]\n"), ("trigger", "[[trigger]]\nwebhook = true\n")] {
+        std::fs::write(cluster.directory().join("job.toml"), format!("{text}[command]\nargv = [\"true\"]\n"))?;
+        refused(&cluster.cli(&["run", "--spec", "job.toml"])?, 2, &[field, "leasehold task apply"]);
+    }
     assert_eq!(cluster.list(&["runs", "list"]).len(), 0, "nothing is half-written");
     cluster.shut_down()
 }

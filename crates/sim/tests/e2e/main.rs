@@ -38,3 +38,4 @@ mod tasks;
 mod two_hundred_runs;
 mod up_runs_a_command;
 mod upgraded;
+mod webhooks;
