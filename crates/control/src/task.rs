@@ -62,10 +62,10 @@ impl RunTask {
 
 impl ControlPlane {
     /// What applying these tasks would do, where everything they ask for can be done.
-    pub async fn plan_tasks(&self, apply: &Apply) -> OperatorResult<Plan> {
+    pub async fn plan_tasks(&self, apply: Apply) -> OperatorResult<Plan> {
         check(&apply.project, &apply.tasks, self.utc()).map_err(ServiceError::Refused)?;
-        let wanted = apply.tasks.iter().map(|(name, revision)| (name.clone(), revision.digest())).collect();
-        Ok(self.store().plan_tasks(&apply.project, wanted, apply.prune).await?)
+        let plan = self.store().plan_tasks(&apply.project, apply.tasks, apply.prune).await?;
+        plan.map_err(|broken| ServiceError::Refused(broken.into()))
     }
 
     /// Makes the tasks of a project what was said, all of it or nothing. Answers whether that changed anything.
@@ -292,7 +292,7 @@ mod tests {
     async fn a_task_is_applied_once_and_run_with_its_parameters() {
         let world = World::new().await;
         let apply = || report(day(&[("description", "which day")]));
-        assert_eq!(world.plane.plan_tasks(&apply()).await.unwrap().0[0].step, Step::Create);
+        assert_eq!(world.plane.plan_tasks(apply()).await.unwrap().0[0].step, Step::Create);
         assert!(
             world.plane.apply_tasks(&caller(), apply()).await.unwrap(),
             "a parameter without a value is no mistake here"
@@ -350,7 +350,7 @@ mod tests {
             (asked(nightly, day), "tasks.report.params.DAY"),
         ] {
             for refused in [
-                world.plane.plan_tasks(&apply).await.map(|_| ()).unwrap_err(),
+                world.plane.plan_tasks(apply.clone()).await.map(|_| ()).unwrap_err(),
                 world.plane.apply_tasks(&caller(), apply).await.map(|_| ()).unwrap_err(),
             ] {
                 assert!(refused.to_string().contains(told), "{refused}");

@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use leasehold_core::actor::Actor;
 use leasehold_core::attempt::Starting;
 use leasehold_core::cancel::Cancel;
+use leasehold_core::chain::Broken;
 use leasehold_core::claim::Ask;
 use leasehold_core::counter::RevisionNumber;
 use leasehold_core::crypto::Digest;
@@ -300,9 +301,9 @@ impl Store for Faulty {
     async fn plan_tasks(
         &self,
         project: &ProjectName,
-        tasks: BTreeMap<TaskName, Digest>,
+        tasks: BTreeMap<TaskName, Revision>,
         prune: bool,
-    ) -> Result<Plan, StoreError> {
+    ) -> Result<Result<Plan, Broken>, StoreError> {
         self.call("plan_tasks", self.inner.plan_tasks(project, tasks, prune)).await
     }
 

@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use leasehold_core::actor::Actor;
 use leasehold_core::attempt::Starting;
 use leasehold_core::cancel::{Cancel, CancelRefused};
-use leasehold_core::chain;
+use leasehold_core::chain::Broken;
 use leasehold_core::claim::NotClaimed;
 use leasehold_core::counter::RevisionNumber;
 use leasehold_core::crypto::Digest;
@@ -80,7 +80,7 @@ pub enum Unmet {
     Task(TaskName, task::Undeletable),
     /// Tasks that cannot follow each other so.
     #[error(transparent)]
-    Chain(#[from] chain::Broken),
+    Chain(#[from] Broken),
     /// Tasks that changed since the plan was made.
     #[error(transparent)]
     PlanMoved(#[from] task::PlanMoved),
@@ -196,13 +196,14 @@ pub trait Store: Send + Sync + 'static {
     /// A page of projects, in the order of their names.
     async fn projects(&self, after: Option<ProjectName>, limit: usize) -> Result<Vec<ProjectView>, StoreError>;
 
-    /// What applying these tasks would do. See [`leasehold_core::task::Plan::of`].
+    /// What applying these tasks would do, or why they cannot follow each other so. See [`leasehold_core::task::Plan::of`] and
+    /// [`leasehold_core::chain::Edges::planned`].
     async fn plan_tasks(
         &self,
         project: &ProjectName,
-        tasks: BTreeMap<TaskName, Digest>,
+        tasks: BTreeMap<TaskName, Revision>,
         prune: bool,
-    ) -> Result<Plan, StoreError>;
+    ) -> Result<Result<Plan, Broken>, StoreError>;
 
     /// A person says what the tasks of a project are: all of it, or nothing. What is so already is a replay, whatever plan
     /// was shown. Its project comes with it, if it is not there.

@@ -39,7 +39,7 @@ pub(super) async fn plan(
     AtProject(project): AtProject,
     JsonBody(body): JsonBody<ApplyTasks>,
 ) -> Answered<PlanAnswer> {
-    let plan = api.control.plan_tasks(&apply_of(project, body)).await?;
+    let plan = api.control.plan_tasks(apply_of(project, body)).await?;
     Ok(Json(PlanAnswer::new(&plan)))
 }
 

@@ -33,9 +33,11 @@ fn a_task_runs_after_others_and_is_told_which_runs_it_follows() -> Result<()> {
     alone.expect_code(2);
     ensure!(alone.stderr.contains("after") && alone.stderr.contains("task apply"), "{alone}");
     std::fs::write(tasks.join("load.toml"), "name = 'load'\nafter = ['report']\n[command]\nargv = ['true']\n")?;
-    let circle = cluster.cli(&["task", "apply", "-f", all])?;
-    circle.expect_code(2);
-    ensure!(circle.stderr.contains("check after load after report after check"), "{circle}");
+    for planned in [&["--dry-run"][..], &[]] {
+        let circle = cluster.cli(&[&["task", "apply", "-f", all], planned].concat())?;
+        circle.expect_code(2);
+        ensure!(circle.stderr.contains("check after load after report after check"), "{circle}");
+    }
     let followed = cluster.cli(&["task", "delete", "load"])?;
     followed.expect_code(10);
     ensure!(followed.stderr.contains("check, report run after task load"), "{followed}");

@@ -12,6 +12,7 @@ use deadpool_postgres::Pool;
 use leasehold_core::actor::Actor;
 use leasehold_core::attempt::Starting;
 use leasehold_core::cancel::Cancel;
+use leasehold_core::chain::Broken;
 use leasehold_core::claim::Ask;
 use leasehold_core::counter::RevisionNumber;
 use leasehold_core::crypto::Digest;
@@ -237,9 +238,9 @@ impl Store for PostgresStore {
     async fn plan_tasks(
         &self,
         project: &ProjectName,
-        tasks: BTreeMap<TaskName, Digest>,
+        tasks: BTreeMap<TaskName, Revision>,
         prune: bool,
-    ) -> Result<Plan, StoreError> {
+    ) -> Result<Result<Plan, Broken>, StoreError> {
         let tasks = &tasks;
         self.read("plan_tasks", |tx| async move { tasks::plan(&tx, project, tasks, prune).await }).await
     }

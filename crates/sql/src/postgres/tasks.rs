@@ -28,14 +28,21 @@ use super::{audit, chains, load, projects, triggers};
 /// Tasks that one statement writes.
 const BATCH: usize = 256;
 
-/// What applying would do.
+/// What applying would do, or why the tasks cannot follow each other so.
 pub(super) async fn plan(
     tx: &Tx,
     project: &ProjectName,
-    wanted: &BTreeMap<TaskName, Digest>,
+    wanted: &BTreeMap<TaskName, Revision>,
     prune: bool,
-) -> Result<Plan, Fault> {
-    Ok(Plan::of(&known(tx, project).await?, wanted, prune))
+) -> Result<Result<Plan, Broken>, Fault> {
+    let known = known(tx, project).await?;
+    let plan = Plan::of(&known, &digests(wanted), prune);
+    let edges = chains::edges(tx, project, &known).await?;
+    Ok(edges.planned(&plan, wanted).map(|_| plan))
+}
+
+fn digests(tasks: &BTreeMap<TaskName, Revision>) -> BTreeMap<TaskName, Digest> {
+    tasks.iter().map(|(name, revision)| (name.clone(), revision.digest())).collect()
 }
 
 /// Makes the tasks of a project what was said.
@@ -43,8 +50,7 @@ pub(super) async fn apply(db: Unlocked, call: &ApplyTasks) -> Decided<(), Unmet>
     let kept: Vec<TaskName> = call.tasks.keys().cloned().collect();
     let tx = &db.lock(Locks::Tasks { project: &call.project, leaving: &[], kept: &kept, pruned: call.prune }).await?;
     let known = known(tx, &call.project).await?;
-    let wanted = call.tasks.iter().map(|(name, revision)| (name.clone(), revision.digest())).collect();
-    let plan = Plan::of(&known, &wanted, call.prune);
+    let plan = Plan::of(&known, &digests(&call.tasks), call.prune);
     if plan.is_settled() {
         return Ok(Outcome::Replayed(()));
     }

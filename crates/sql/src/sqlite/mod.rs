@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use leasehold_core::actor::Actor;
 use leasehold_core::attempt::Starting;
 use leasehold_core::cancel::Cancel;
+use leasehold_core::chain::Broken;
 use leasehold_core::claim::Ask;
 use leasehold_core::counter::RevisionNumber;
 use leasehold_core::crypto::Digest;
@@ -244,9 +245,9 @@ impl Store for SqliteStore {
     async fn plan_tasks(
         &self,
         project: &ProjectName,
-        tasks: BTreeMap<TaskName, Digest>,
+        tasks: BTreeMap<TaskName, Revision>,
         prune: bool,
-    ) -> Result<Plan, StoreError> {
+    ) -> Result<Result<Plan, Broken>, StoreError> {
         let project = project.clone();
         self.read("plan_tasks", move |tx| tasks::plan(tx, &project, &tasks, prune)).await
     }

@@ -22,21 +22,27 @@ use super::rows::{self, Columns, run_columns, task_columns};
 use super::transaction::{Decided, Fault, Tx};
 use super::{audit, chains, load, projects, triggers};
 
-/// What applying would do.
+/// What applying would do, or why the tasks cannot follow each other so.
 pub(super) fn plan(
     tx: &Tx<'_>,
     project: &ProjectName,
-    wanted: &BTreeMap<TaskName, Digest>,
+    wanted: &BTreeMap<TaskName, Revision>,
     prune: bool,
-) -> Result<Plan, Fault> {
-    Ok(Plan::of(&known(tx, project)?, wanted, prune))
+) -> Result<Result<Plan, Broken>, Fault> {
+    let known = known(tx, project)?;
+    let plan = Plan::of(&known, &digests(wanted), prune);
+    let edges = chains::edges(tx, project, &known)?;
+    Ok(edges.planned(&plan, wanted).map(|_| plan))
+}
+
+fn digests(tasks: &BTreeMap<TaskName, Revision>) -> BTreeMap<TaskName, Digest> {
+    tasks.iter().map(|(name, revision)| (name.clone(), revision.digest())).collect()
 }
 
 /// Makes the tasks of a project what was said.
 pub(super) fn apply(tx: &Tx<'_>, call: &ApplyTasks) -> Decided<(), Unmet> {
     let known = known(tx, &call.project)?;
-    let wanted = call.tasks.iter().map(|(name, revision)| (name.clone(), revision.digest())).collect();
-    let plan = Plan::of(&known, &wanted, call.prune);
+    let plan = Plan::of(&known, &digests(&call.tasks), call.prune);
     if plan.is_settled() {
         return Ok(Outcome::Replayed(()));
     }

@@ -161,11 +161,16 @@ pub async fn only_tasks_of_the_same_project_follow(harness: &dyn Harness) {
     assert_eq!(world.settle_all().await, []);
 }
 
-/// What cannot follow is refused with the names, and nothing of it is applied.
+/// What cannot follow is refused with the names, planned or applied, and nothing of it is applied.
 pub async fn what_cannot_follow_is_refused_with_the_names(harness: &dyn Harness) {
     let world = World::new(harness);
     world.chained(&[("a", &[]), ("b", &["a"])]).await;
-    let refused = |call| async { world.unchanged(world.store.apply_tasks(call)).await.refused() };
+    let refused = |call: ApplyTasks| async {
+        let planned = world.store.plan_tasks(&call.project, call.tasks.clone(), call.prune).await.unwrap();
+        let told = world.unchanged(world.store.apply_tasks(call)).await.refused();
+        assert_eq!(planned.map_err(Unmet::Chain), Err(told.clone()), "what is shown is what is done");
+        told
+    };
     let missing = Broken::Missing { task: name("c"), missing: name("x") };
     assert_eq!(refused(apply(&[("c", &["a", "x"])])).await, Unmet::Chain(missing));
     let circle = Broken::Cycle(vec![name("a"), name("b")]);

@@ -57,8 +57,7 @@ impl World<'_> {
 
     /// What applying would do.
     async fn plan(&self, call: &ApplyTasks) -> Plan {
-        let wanted: BTreeMap<_, _> = call.tasks.iter().map(|(of, revision)| (of.clone(), revision.digest())).collect();
-        self.store.plan_tasks(&lab(), wanted, call.prune).await.unwrap()
+        self.store.plan_tasks(&lab(), call.tasks.clone(), call.prune).await.unwrap().unwrap()
     }
 
     async fn steps(&self, call: &ApplyTasks) -> Vec<(String, Step)> {

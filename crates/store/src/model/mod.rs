@@ -11,7 +11,7 @@ use async_trait::async_trait;
 use leasehold_core::actor::Actor;
 use leasehold_core::attempt::{Attempt, Starting};
 use leasehold_core::cancel::Cancel;
-use leasehold_core::chain::Arrival;
+use leasehold_core::chain::{Arrival, Broken};
 use leasehold_core::claim::{Ask, Refused};
 use leasehold_core::counter::{AttemptNumber, LeaseGeneration, RevisionNumber};
 use leasehold_core::crypto::Digest;
@@ -251,10 +251,13 @@ impl Store for ModelStore {
     async fn plan_tasks(
         &self,
         project: &ProjectName,
-        tasks: BTreeMap<TaskName, Digest>,
+        tasks: BTreeMap<TaskName, Revision>,
         prune: bool,
-    ) -> Result<Plan, StoreError> {
-        self.transaction(|tx| Ok(tasks::plan(tx, project, &tasks, prune)))
+    ) -> Result<Result<Plan, Broken>, StoreError> {
+        self.transaction(|tx| {
+            let plan = tasks::plan(tx, project, &tasks, prune);
+            Ok(chains::edges(tx, project).planned(&plan, &tasks).map(|_| plan))
+        })
     }
 
     async fn apply_tasks(&self, call: ApplyTasks) -> Stored<(), Unmet> {

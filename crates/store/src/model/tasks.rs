@@ -20,16 +20,15 @@ use crate::view::{TaskRevision, TaskView};
 pub(super) fn plan(
     tx: &Transaction<'_>,
     project: &ProjectName,
-    wanted: &BTreeMap<TaskName, Digest>,
+    wanted: &BTreeMap<TaskName, Revision>,
     prune: bool,
 ) -> Plan {
     let known = all(tx, project).map(|task| (task.name.clone(), task.clone())).collect();
-    Plan::of(&known, wanted, prune)
+    Plan::of(&known, &wanted.iter().map(|(name, revision)| (name.clone(), revision.digest())).collect(), prune)
 }
 
 pub(super) fn apply(tx: &mut Transaction<'_>, call: &ApplyTasks) -> Stored<(), Unmet> {
-    let wanted = call.tasks.iter().map(|(name, revision)| (name.clone(), revision.digest())).collect();
-    let plan = plan(tx, &call.project, &wanted, call.prune);
+    let plan = plan(tx, &call.project, &call.tasks, call.prune);
     if plan.is_settled() {
         return Ok(Outcome::Replayed(()));
     }
