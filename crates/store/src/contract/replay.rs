@@ -13,6 +13,7 @@ use leasehold_core::claim::ReleaseReason;
 use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::end::{Ended, Ending};
 use leasehold_core::fault::{self as worker, FaultKind};
+use leasehold_core::id::ProjectName;
 use leasehold_core::limits::LEDGER_AGE;
 use leasehold_core::refusal::{Refusal, RefusalCode};
 use leasehold_core::resolve::Verb;
@@ -27,7 +28,7 @@ use super::fixture::{
 };
 use crate::call::{
     AcknowledgeRunning, AdmitRun, AppendLog, ApplyTasks, BackfillTrigger, CreateProject, DeleteProject, DeleteTask,
-    DeleteWorker, DrainWorker, GrantTakeover, Heartbeat, Installation, NewApiToken, PauseTriggers, Release,
+    DeleteWorker, DrainWorker, GrantTakeover, Heartbeat, Installation, Keyed, NewApiToken, PauseTriggers, Release,
     SessionStep, SetProject,
 };
 use crate::faulty::{Fault, Faulty, Schedule};
@@ -35,6 +36,7 @@ use crate::method;
 use crate::outcome::{Outcome, StoreError, Stored};
 use crate::port::Store;
 use crate::view::{Beaten, Chained, Pruned, Scanned};
+use crate::webhook::{CallWebhook, MakeWebhookToken};
 
 /// The replaying caller, with everything it was answered.
 struct Caller<'w, 'h> {
@@ -180,13 +182,15 @@ impl Caller<'_, '_> {
         let set = SetProject { actor: admin(), name: name(), concurrency: Some(2), seen: None };
         self.done("set_project", || store.set_project(set.clone())).await;
         let nightly = Value::map([("cron", Value::text("* * * * *"))]);
-        let task = [("name", Value::text("report")), ("trigger", Value::List(vec![nightly]))];
+        let called = Value::map([("webhook", Value::Bool(true)), ("overlap", Value::text("allow-all"))]);
+        let task = [("name", Value::text("report")), ("trigger", Value::List(vec![nightly, called]))];
         let tasks = [revision_with(task)];
         let tasks = tasks.map(|revision| ("report".parse().unwrap(), revision)).into();
         let apply = ApplyTasks { actor: admin(), project: name(), tasks, prune: true, cascade: false, plan: None };
         self.done("apply_tasks", || store.apply_tasks(apply.clone())).await;
         world.pass(seconds(60));
         self.fires(&store).await;
+        self.webhook(name()).await;
         let (project, task) = (name(), "report".parse().unwrap());
         let pause = PauseTriggers { actor: admin(), project, task, trigger: None, why: Some("new disk".to_owned()) };
         self.done("pause_triggers", || store.pause_triggers(pause.clone())).await;
@@ -273,6 +277,28 @@ impl Caller<'_, '_> {
         let before = self.world.dump().await;
         while !answered(|| store.fire_triggers(64)).await.runs.is_empty() {}
         assert_ne!(self.world.dump().await, before, "what was due has fired");
+    }
+
+    /// A webhook that gets its token, and is called.
+    async fn webhook(&mut self, project: ProjectName) {
+        let (store, world) = (self.store.clone(), self.world);
+        let trigger = TriggerKey { project, task: "report".parse().unwrap(), name: "webhook".parse().unwrap() };
+        let token = Digest::of(Domain::WebhookToken, b"secret");
+        let make = MakeWebhookToken { actor: admin(), trigger: trigger.clone(), token };
+        self.done("make_webhook_token", || store.make_webhook_token(make.clone())).await;
+        let view = world.store.task(&trigger.project, &trigger.task).await.unwrap().unwrap();
+        let asked = Digest::of(Domain::Request, b"what is asked");
+        let call = CallWebhook {
+            actor: admin(),
+            token,
+            run: world.run_id(),
+            attempt: world.attempt_id(),
+            of: view.task.number,
+            revision: view.revision,
+            idempotency_key: Some(Keyed { key: trigger.keyed("build-17"), asked }),
+            trigger,
+        };
+        self.done("call_webhook", || store.call_webhook(call.clone())).await;
     }
 
     /// A run that succeeds, and the one that follows it.

@@ -23,8 +23,9 @@ Examples:
   curl -X POST --cacert ca.pem -H \"Authorization: Bearer $TOKEN\" -H 'Idempotency-Key: b17' $URL
   curl --cacert ca.pem -H \"Authorization: Bearer $TOKEN\" --json '{\"params\":{\"DAY\":\"today\"}}' $URL
 
-The task's file says `webhook = true` in a [[trigger]]. A webhook has one token: another replaces it,
-and the one before stops at once. The token opens this webhook and nothing else, and goes with it.
+The task's file says `webhook = true` in a [[trigger]]. A webhook has one token: another replaces
+it, and the one before stops at once. The token opens this webhook and nothing else, and goes with
+it.
 
 Exit codes:
   0 done · 2 several webhooks: say which · 3 there is no such task or webhook
