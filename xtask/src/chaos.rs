@@ -5,9 +5,9 @@
 //! it is built, told which binaries to use, and started.
 
 use std::process::Command;
-use std::thread;
+use std::thread::{self, JoinHandle};
 
-use anyhow::{Result, anyhow};
+use anyhow::{Result, anyhow, ensure};
 
 use crate::binaries::Binaries;
 use crate::checkout::{cargo, output_of, root, run as run_command, target_directory};
@@ -27,14 +27,33 @@ pub(crate) fn run(arguments: &[String]) -> Result<()> {
     run_command(prepared(&Binaries::released()?)?.args(arguments))
 }
 
-/// Both runs of CI, side by side: most of each is waiting for leases and restarts.
-pub(crate) fn run_both(tested: &Binaries) -> Result<()> {
-    let (mut one, mut other) = (prepared(tested)?, prepared(tested)?);
-    let beside = thread::spawn(move || output_of(other.args(CI_POSTGRES)));
-    let first = run_command(one.args(CI));
-    let second = beside.join().map_err(|_| anyhow!("what waited for the run on PostgreSQL panicked"))?;
-    println!("\non PostgreSQL:\n{}", second?);
-    first
+/// Both runs of CI, side by side, and beside whatever else is going on: most of each is waiting for leases and restarts.
+#[derive(Debug)]
+pub(crate) struct Both([JoinHandle<Result<String>>; 2]);
+
+impl Both {
+    /// Begins both.
+    pub(crate) fn begin(tested: &Binaries) -> Result<Self> {
+        let (mut one, mut other) = (prepared(tested)?, prepared(tested)?);
+        Ok(Self([thread::spawn(move || told(one.args(CI))), thread::spawn(move || told(other.args(CI_POSTGRES)))]))
+    }
+
+    /// Waits for both, and prints what each says.
+    pub(crate) fn finish(self) -> Result<()> {
+        let told = self.0.map(|run| run.join().map_err(|_| anyhow!("what waited for a run panicked"))?);
+        for (on, told) in ["SQLite", "PostgreSQL"].into_iter().zip(told) {
+            println!("\non {on}:\n{}", told?);
+        }
+        Ok(())
+    }
+}
+
+/// Runs it to its end, and returns all that it says: what went wrong stands in its report.
+fn told(chaos: &mut Command) -> Result<String> {
+    let output = chaos.output()?;
+    let said = [output.stderr, output.stdout].map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).concat();
+    ensure!(output.status.success(), "chaos ended with {}:\n{said}", output.status);
+    Ok(said)
 }
 
 /// The program, built, and told what to start.

@@ -59,8 +59,8 @@ impl Step {
         Self::Docs,
         Self::Test,
         Self::Postgres18,
-        Self::E2e,
         Self::Chaos,
+        Self::E2e,
     ];
 
     fn name(self) -> &'static str {
@@ -99,8 +99,8 @@ impl Step {
         }
     }
 
-    /// Checks; with `beside`, what later steps need is built while this one waits.
-    fn check(self, building: &mut Building, beside: bool) -> Result<()> {
+    /// Checks; what later ones of these steps can do meanwhile is begun.
+    fn check(self, beside: &mut Beside) -> Result<()> {
         match self {
             Self::Environment => environment::prepare(),
             Self::Fmt => run_command(cargo().args(["fmt", "--all", "--check"])),
@@ -123,17 +123,39 @@ impl Step {
                     .env("RUSTDOCFLAGS", "-D warnings"),
             ),
             Self::Test => {
-                if beside {
+                if beside.has(Self::E2e) {
                     run_tests(&["--no-run"])?;
-                    building.begin();
+                    beside.building.begin();
                 }
                 run_tests(&[])?;
                 run_command(cargo().args(TEST).args(["--quiet", "--doc"]))
             }
-            Self::Postgres18 => postgres18::check(),
-            Self::E2e => end_to_end(&Binaries::tested()?, &building.finish()?),
-            Self::Chaos => chaos::run_both(&Binaries::tested()?),
+            Self::Postgres18 => {
+                if beside.has(Self::Chaos) {
+                    beside.chaos = Some(chaos::Both::begin(&Binaries::tested()?)?);
+                }
+                postgres18::check()
+            }
+            Self::Chaos => match beside.chaos.take() {
+                Some(begun) => begun.finish(),
+                None => chaos::Both::begin(&Binaries::tested()?)?.finish(),
+            },
+            Self::E2e => end_to_end(&Binaries::tested()?, &beside.building.finish()?),
         }
+    }
+}
+
+/// What goes on beside the steps, and which steps there are.
+#[derive(Debug, Default)]
+struct Beside {
+    steps: Vec<Step>,
+    building: Building,
+    chaos: Option<chaos::Both>,
+}
+
+impl Beside {
+    fn has(&self, step: Step) -> bool {
+        self.steps.contains(&step)
     }
 }
 
@@ -199,11 +221,10 @@ pub(crate) fn run(options: &Options) -> Result<()> {
     }
     let steps = if options.only.is_empty() { Step::ALL.to_vec() } else { options.only.clone() };
     let mut finished = Vec::new();
-    let mut building = Building::default();
-    let beside = steps.contains(&Step::E2e);
+    let mut beside = Beside { steps: steps.clone(), ..Beside::default() };
     for step in steps {
         eprintln!("\n=== {step}: {}", step.describes());
-        let (took, outcome) = timed(|| step.check(&mut building, beside));
+        let (took, outcome) = timed(|| step.check(&mut beside));
         let failure = outcome.err().map(|error| format!("{error:#}"));
         match &failure {
             None => eprintln!("--- {step}: ok in {}", seconds(took)),

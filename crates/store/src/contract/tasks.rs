@@ -1,7 +1,5 @@
 //! Tasks: what was applied last is what runs next, whole or not at all; a task goes with its runs or not at all.
 
-use std::collections::BTreeMap;
-
 use leasehold_core::attempt::AttemptState;
 use leasehold_core::canonical::Value;
 use leasehold_core::counter::RevisionNumber;
