@@ -72,7 +72,7 @@ async fn an_observer_is_told_what_the_events_say() {
     assert_eq!(written("attempt.ended"), 2);
     assert_eq!(told.times(Fact::LeaseExpired(RunState::Lost)), 1);
     assert_eq!(told.times(Fact::LeaseExpired(RunState::TimedOut)), 1, "its time was up when contact was lost");
-    assert_eq!(told.times(Fact::Stopped(StopIntentReason::Cancel, Millis::ZERO)), 13, "nothing of them had started");
+    assert_eq!(told.times(Fact::Stopped(StopIntentReason::Cancel, Millis::ZERO)), 14, "nothing of them had started");
     let calls = told.calls.lock().unwrap();
     assert!(calls.iter().all(|(_, _, how)| *how == Called::Answered));
     told_of_every_method(&calls.iter().map(|(method, access, _)| (*method, *access)).collect());
