@@ -319,10 +319,6 @@ pub const BACKFILL_RUNS: u32 = 1000;
 pub const WEBHOOK_CALLS_PER_SECOND: u64 = 1;
 /// … and at once.
 pub const WEBHOOK_CALLS_BURST: u64 = 20;
-/// Calls with a token that was not right before that a replica looks up every second, of all webhooks together …
-pub const WEBHOOK_GUESSES_PER_SECOND: u64 = 1;
-/// … and at once.
-pub const WEBHOOK_GUESSES_BURST: u64 = 20;
 /// The longest jitter of a trigger.
 pub const JITTER_MAX: Millis = Millis::from_secs(60 * 60);
 

@@ -56,12 +56,6 @@ impl Bucket {
             None => Err(Millis::new((ONE - filled.level).div_ceil(rate.per_second))),
         }
     }
-
-    /// The bucket with one call given back, which was none of those that it counts.
-    #[must_use]
-    pub fn given_back(self, rate: Rate) -> Self {
-        Self { level: self.level.saturating_add(ONE).min(rate.full()), ..self }
-    }
 }
 
 #[cfg(test)]
@@ -88,13 +82,12 @@ mod tests {
 
     #[test]
     fn a_bucket_never_holds_more_than_its_burst() {
-        let mut bucket = Bucket::full(RATE, at(0)).given_back(RATE).filled(RATE, at(60_000));
+        let mut bucket = Bucket::full(RATE, at(0)).filled(RATE, at(60_000));
         assert!(bucket.is_full(RATE, at(60_000)));
         for _ in 0..RATE.burst {
             bucket = bucket.drawn(RATE, at(60_000)).unwrap();
         }
         assert!(bucket.drawn(RATE, at(60_000)).is_err());
-        assert!(bucket.given_back(RATE).drawn(RATE, at(60_000)).is_ok());
         assert!(!bucket.is_full(RATE, at(60_001)) && bucket.is_full(RATE, at(61_500)));
     }
 }

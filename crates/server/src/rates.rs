@@ -1,8 +1,5 @@
-//! How often one caller may call: a bucket of tokens per worker, and per address of those that have no certificate yet; per
-//! webhook, and one for all who guess a webhook's token.
-//!
-//! A bucket of a webhook belongs to the token that was right when it was made: who has called with it is let through while
-//! somebody else guesses.
+//! How often one caller may call: a bucket of tokens per worker, per address of those that have no certificate yet, and per
+//! webhook, from which only its token draws.
 //!
 //! Heartbeats and ends draw from a bucket of their own: a worker that floods one never loses a lease or a result for it.
 //! (Protocol, *Errors*: `rate_limited`.)
@@ -11,7 +8,6 @@ use std::collections::HashMap;
 use std::net::IpAddr;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use leasehold_core::crypto::Digest;
 use leasehold_core::id::WorkerId;
 use leasehold_core::limits;
 use leasehold_core::rate::{Bucket, Rate};
@@ -27,10 +23,8 @@ pub(crate) enum Key {
     Vital(WorkerId),
     /// Whoever enrolls from here.
     Address(IpAddr),
-    /// Who calls this webhook with a token that was right.
-    Webhook(TriggerKey, Digest),
-    /// Whoever calls any webhook with a token that was not right before.
-    Guess,
+    /// Who calls this webhook with its token.
+    Webhook(TriggerKey),
 }
 
 /// More than any worker needs: a loop that went wrong is slowed down, a busy worker never is.
@@ -40,7 +34,6 @@ const VITAL: Rate = Rate { per_second: 1000, burst: 4000 };
 const ADDRESS: Rate = Rate { per_second: 2, burst: 64 };
 
 const WEBHOOK: Rate = Rate { per_second: limits::WEBHOOK_CALLS_PER_SECOND, burst: limits::WEBHOOK_CALLS_BURST };
-const GUESS: Rate = Rate { per_second: limits::WEBHOOK_GUESSES_PER_SECOND, burst: limits::WEBHOOK_GUESSES_BURST };
 
 /// Buckets kept; those that are full again are forgotten first.
 const BUCKETS: usize = 8192;
@@ -51,8 +44,7 @@ impl Key {
             Self::Worker(_) => WORKER,
             Self::Vital(_) => VITAL,
             Self::Address(_) => ADDRESS,
-            Self::Webhook(..) => WEBHOOK,
-            Self::Guess => GUESS,
+            Self::Webhook(_) => WEBHOOK,
         }
     }
 }
@@ -83,28 +75,6 @@ impl Rates {
         let bucket = buckets.entry(key).or_insert_with(|| Bucket::full(rate, now));
         *bucket = bucket.drawn(rate, now)?;
         Ok(())
-    }
-
-    /// Draws one call of a caller that has a bucket already; none: it has none.
-    pub(crate) fn draw_known(&self, key: &Key) -> Option<Result<(), Millis>> {
-        let (rate, now) = (key.rate(), self.clock.boot());
-        let mut buckets = self.buckets();
-        let bucket = buckets.get_mut(key)?;
-        let drawn = bucket.drawn(rate, now);
-        Some(drawn.map(|drawn| *bucket = drawn))
-    }
-
-    /// Gives back what was drawn for a call that turned out to be none of those that the bucket counts.
-    pub(crate) fn give_back(&self, key: &Key) {
-        let rate = key.rate();
-        if let Some(bucket) = self.buckets().get_mut(key) {
-            *bucket = bucket.given_back(rate);
-        }
-    }
-
-    /// Forgets a caller: it is a stranger from now on.
-    pub(crate) fn forget(&self, key: &Key) {
-        self.buckets().remove(key);
     }
 
     fn buckets(&self) -> MutexGuard<'_, HashMap<Key, Bucket>> {
@@ -152,30 +122,6 @@ mod tests {
         let worker: WorkerId = "nas".parse().unwrap();
         while rates.draw(Key::Worker(worker.clone())).is_ok() {}
         assert_eq!(rates.draw(Key::Vital(worker)), Ok(()));
-    }
-
-    #[test]
-    fn who_was_right_has_a_bucket_and_whoever_guesses_shares_one() {
-        let rates = Rates::new(Arc::new(Hand::default()));
-        let trigger = TriggerKey {
-            project: leasehold_core::id::ProjectName::default(),
-            task: "report".parse().unwrap(),
-            name: "push".parse().unwrap(),
-        };
-        let known = Key::Webhook(trigger, leasehold_core::crypto::WebhookToken::from_bytes([1; 32]).digest());
-        assert_eq!(rates.draw_known(&known), None);
-        assert_eq!((rates.draw(Key::Guess), rates.draw(known.clone())), (Ok(()), Ok(())));
-        rates.give_back(&Key::Guess);
-        for _ in 0..GUESS.burst {
-            assert_eq!(rates.draw(Key::Guess), Ok(()));
-        }
-        assert!(rates.draw(Key::Guess).is_err());
-        for _ in 1..WEBHOOK.burst {
-            assert_eq!(rates.draw_known(&known), Some(Ok(())));
-        }
-        assert_eq!(rates.draw_known(&known), Some(Err(Millis::from_secs(1))));
-        rates.forget(&known);
-        assert_eq!(rates.draw_known(&known), None);
     }
 
     #[test]

@@ -1,8 +1,8 @@
 //! Webhooks: their tokens are made, and they are called.
 //!
 //! Who calls is known by the token of that one webhook, before anything of the request but its path and headers is looked at.
-//! Everybody else hears the same: no such task, no such trigger, no token, another token. A token that was right has a bucket
-//! of calls of its own; all others share one, so that guessing is slow and costs the store no more than that.
+//! Everybody else hears the same: no such task, no such trigger, no token, another token. Only calls with the right token are
+//! counted: what others send can never keep its holder out.
 
 use std::net::IpAddr;
 
@@ -97,7 +97,7 @@ pub(super) async fn identify(api: &Api, request: Request) -> Result<Request, Api
     let origin = origin(parts.extensions.get())?;
     let caller = match (trigger(&mut parts, api).await, bearer(&parts.headers)) {
         (Some(trigger), Some(token)) => holder(api, trigger, &token, origin).await?,
-        // A name that none can have, or a text that no token is: nothing is guessed by it.
+        // A name that none can have, or a text that no token is.
         _ => None,
     };
     parts.extensions.insert(caller.ok_or_else(not_callable)?);
@@ -141,28 +141,15 @@ async fn holder(
     token: &WebhookToken,
     origin: Origin,
 ) -> Result<Option<WebhookCaller>, ApiError> {
-    let bucket = Key::Webhook(trigger.clone(), token.digest());
-    let known = api.rates.draw_known(&bucket);
-    let was_right = known.is_some();
-    known.unwrap_or_else(|| api.rates.draw(Key::Guess)).map_err(too_often)?;
-    let caller = api.control.webhook_caller(trigger, token, origin).await?;
-    match (&caller, was_right) {
-        (Some(_), true) | (None, false) => {}
-        (Some(_), false) => {
-            api.rates.give_back(&Key::Guess);
-            api.rates.draw(bucket).map_err(too_often)?;
-        }
-        (None, true) => {
-            // It was replaced, or went with its webhook.
-            api.rates.forget(&bucket);
-            api.rates.draw(Key::Guess).map_err(too_often)?;
-        }
+    let caller = api.control.webhook_caller(trigger.clone(), token, origin).await?;
+    if caller.is_some() {
+        api.rates.draw(Key::Webhook(trigger)).map_err(too_often)?;
     }
     Ok(caller)
 }
 
 fn too_often(after: Millis) -> ApiError {
-    ApiError::later(ProblemCode::RateLimited, "too many calls: nothing was started", after)
+    ApiError::later(ProblemCode::RateLimited, "too many calls: this one started nothing", after)
 }
 
 /// The caller that [`identify`] found.

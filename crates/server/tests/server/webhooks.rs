@@ -193,23 +193,16 @@ async fn a_key_a_pause_and_a_wrong_body_are_told_to_its_caller() {
 }
 
 #[tokio::test]
-async fn calls_are_bounded_and_who_guesses_keeps_nobody_out_who_called_before() {
+async fn calls_are_bounded_and_nobody_elses_keep_the_tokens_holder_out() {
     let cluster = Cluster::start().await;
     cluster.tasks("allow-all").await;
     let made = cluster.hook_token().await;
     let token = made.token.reveal();
-    assert_eq!(cluster.call(token, &made.path, "").await.status, StatusCode::CREATED);
-    let guess = WebhookToken::from_bytes([9; 32]).reveal();
-    for _ in 0..limits::WEBHOOK_GUESSES_BURST {
-        assert_eq!(cluster.call(&guess, &made.path, "").await.status, StatusCode::UNAUTHORIZED);
+    let wrong = WebhookToken::from_bytes([9; 32]).reveal();
+    for _ in 0..3 * limits::WEBHOOK_CALLS_BURST {
+        assert_eq!(cluster.call(&wrong, &made.path, "").await.status, StatusCode::UNAUTHORIZED);
     }
-    let refused = cluster.call(&guess, &made.path, "").await;
-    assert_eq!(
-        (refused.status, refused.headers["retry-after"].to_str().unwrap()),
-        (StatusCode::TOO_MANY_REQUESTS, "1")
-    );
-    assert_eq!(cluster.call(&guess, &hook("other", "push"), "").await.text(), refused.text(), "they share one bucket");
-    for _ in 1..limits::WEBHOOK_CALLS_BURST {
+    for _ in 0..limits::WEBHOOK_CALLS_BURST {
         assert_eq!(cluster.call(token, &made.path, "").await.status, StatusCode::CREATED);
     }
     let before = cluster.dump();
@@ -220,10 +213,8 @@ async fn calls_are_bounded_and_who_guesses_keeps_nobody_out_who_called_before() 
     cluster.clock.advance_boot(Millis::from_secs(1));
     assert_eq!(cluster.call(token, &made.path, "").await.status, StatusCode::CREATED);
     assert_eq!(cluster.call(token, &made.path, "").await.status, StatusCode::TOO_MANY_REQUESTS);
-    // A token that is right for the first time is no guess.
     let another = cluster.hook_token().await;
-    assert_eq!(cluster.call(another.token.reveal(), &made.path, "").await.status, StatusCode::CREATED);
-    assert_eq!(cluster.call(&guess, &made.path, "").await.status, StatusCode::UNAUTHORIZED, "it was given back");
-    assert_eq!(cluster.call(&guess, &made.path, "").await.status, StatusCode::TOO_MANY_REQUESTS);
+    let refused = cluster.call(another.token.reveal(), &made.path, "").await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS, "the calls are the webhook's, whichever its token is");
     cluster.stop().await;
 }

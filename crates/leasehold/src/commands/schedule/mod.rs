@@ -15,7 +15,7 @@ use leasehold_wire::api::schedule::ScheduleItem;
 
 use crate::client::Client;
 use crate::exit::Exit;
-use crate::failure::UsageError;
+use crate::failure::{Told, UsageError};
 
 const AFTER_HELP: &str = "\
 Examples:
@@ -75,7 +75,10 @@ async fn named(
     let page: Page<ScheduleItem> = client.get(&format!("{all}?task={}", route::segment(task.as_str()))).await?;
     match &page.items[..] {
         [only] => Ok(only.trigger.clone()),
-        [] => Err(UsageError(format!("task {task} has no schedule: see `leasehold schedule list`")).into()),
+        [] => {
+            let text = format!("task {task} has no schedule, or there is no such task: see `leasehold schedule list`");
+            Err(Told { exit: Exit::NotFound, text }.into())
+        }
         several => {
             let names: Vec<_> = several.iter().map(|item| item.trigger.as_str()).collect();
             Err(UsageError(format!("task {task} has several schedules: say which, of {}", names.join(", "))).into())

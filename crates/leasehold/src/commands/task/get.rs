@@ -51,6 +51,9 @@ impl Get {
             let times = self.connected.times;
             writeln!(out, "# {} of {}, revision {} ({})", item.name, item.project, item.number, item.revision_digest)?;
             writeln!(out, "# since {}, changed {}", times.show(item.created_at.0), times.show(item.changed_at.0))?;
+            if item.paused {
+                writeln!(out, "# paused: nothing of it starts by itself; `leasehold task resume {name}` ends that")?;
+            }
             for webhook in &webhooks {
                 writeln!(out, "# {}", told(webhook, times))?;
             }

@@ -34,12 +34,14 @@ pub(crate) struct List {
 struct TaskRow(TaskItem);
 
 impl Row for TaskRow {
-    const HEADS: &'static [&'static str] = &["name", "revision", "changed", "description"];
+    const HEADS: &'static [&'static str] = &["name", "revision", "changed", "paused", "description"];
 
     fn cells(&self) -> Vec<String> {
         let item = &self.0;
         let changed = times::age(item.changed_at.0);
-        vec![item.name.to_string(), item.number.to_string(), changed, item.description.clone().unwrap_or_default()]
+        let paused = if item.paused { "yes" } else { "" };
+        let description = item.description.clone().unwrap_or_default();
+        vec![item.name.to_string(), item.number.to_string(), changed, paused.to_owned(), description]
     }
 
     fn name(&self) -> String {
