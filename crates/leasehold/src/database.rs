@@ -59,22 +59,27 @@ impl DatabaseUrl {
         &self.0
     }
 
-    /// What may be said of it: everything but the password.
+    /// What may be said of it: everything but the password, and whatever else could be a part of it.
     pub(crate) fn without_password(&self) -> String {
-        self.split().map_or_else(|| self.0.to_string(), |(before, _, after)| format!("{before}{after}"))
+        let (before, after) = self.split().unwrap_or((&self.0, ""));
+        let told = format!("{before}{after}");
+        let Some((place, parameters)) = told.split_once('?') else { return told };
+        let kept: Vec<&str> = parameters.split('&').filter(|parameter| !may_hold_password(parameter)).collect();
+        if kept.is_empty() { place.to_owned() } else { format!("{place}?{}", kept.join("&")) }
     }
 
-    /// The URL in front of its password (with the colon), the password, and what follows.
-    fn split(&self) -> Option<(&str, &str, &str)> {
+    /// The URL in front of its password, and what follows it. The driver takes slashes and question marks for a part of a
+    /// password, so what stands before the last `@` may be one.
+    fn split(&self) -> Option<(&str, &str)> {
         let authority = self.0.find("://")? + 3;
-        let end = self.0[authority..].find(['/', '?']).map_or(self.0.len(), |end| authority + end);
-        let at = authority + self.0[authority..end].rfind('@')?;
+        let at = authority + self.0[authority..].rfind('@')?;
         let colon = authority + self.0[authority..at].find(':')?;
-        Some((&self.0[..colon], &self.0[colon + 1..at], &self.0[at..]))
+        Some((&self.0[..colon], &self.0[at..]))
     }
 
     fn has_password(&self) -> bool {
-        self.split().is_some() || self.0.contains("password=")
+        let parameters = self.0.split_once('?').map_or("", |(_, parameters)| parameters);
+        self.split().is_some() || parameters.split('&').any(may_hold_password)
     }
 }
 
@@ -91,6 +96,12 @@ impl std::str::FromStr for DatabaseUrl {
             "expected postgres://USER@HOST[:PORT]/DATABASE, got a URL with {scheme} (for SQLite leave it out: it is in --data)"
         ))
     }
+}
+
+/// Whether a parameter is the password, or one whose name is spelled so that it could be.
+fn may_hold_password(parameter: &str) -> bool {
+    let name = parameter.split('=').next().unwrap_or_default();
+    name.to_ascii_lowercase().contains("pass") || !name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
 }
 
 impl fmt::Debug for DatabaseUrl {
@@ -171,6 +182,12 @@ mod tests {
         for (url, told) in [
             ("postgres://u:secret@h:5432/d", "postgres://u@h:5432/d"),
             ("postgres://u:se:cr@et@h/d?sslmode=require", "postgres://u@h/d?sslmode=require"),
+            ("postgres://u:Zk3/secret+x@h:5432/d", "postgres://u@h:5432/d"),
+            ("postgres://u:se?secret@h/d?sslmode=require", "postgres://u@h/d?sslmode=require"),
+            ("postgres://u:p@secret/w#rd@h/d", "postgres://u@h/d"),
+            ("postgres://u@h/d?password=secret&sslmode=require", "postgres://u@h/d?sslmode=require"),
+            ("postgres://u@h/d?sslpassword=secret", "postgres://u@h/d"),
+            ("postgres://u@h/d?p%61ssword=secret", "postgres://u@h/d"),
             ("postgresql://u@h/d", "postgresql://u@h/d"),
             ("postgres://h/d", "postgres://h/d"),
         ] {
@@ -191,6 +208,8 @@ mod tests {
             ("leasehold serve --database postgres://u:p@h/d --data x", "leasehold serve --data x"),
             ("leasehold serve --data x --database=postgres://u:p@h/d", "leasehold serve --data x"),
             ("leasehold serve --database postgres://u@h/d?password=p", "leasehold serve"),
+            ("leasehold serve --database postgres://u:p/q@h/d", "leasehold serve"),
+            ("leasehold serve --database postgres://u:p?q@h/d", "leasehold serve"),
         ] {
             let (arguments, url) = without_password(&words(line)).unwrap();
             assert_eq!(arguments, words(kept));

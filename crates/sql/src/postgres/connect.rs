@@ -30,6 +30,15 @@ pub(super) struct Address {
 impl Address {
     /// What `url` names.
     pub(super) fn of(url: &str) -> Result<Self, OpenError> {
+        // The driver would take what follows the first for the server, and every message names that.
+        if url
+            .split_once('@')
+            .is_some_and(|(_, after)| after.split('?').next().is_some_and(|place| place.contains('@')))
+        {
+            let told =
+                "there is a second `@` in it: in a user's name or a password write %40 instead (and %25 for a `%`)";
+            return Err(OpenError::Url(told.to_owned()));
+        }
         let (tls, url) = Tls::of(url).map_err(OpenError::Url)?;
         let mut config: Config = url.parse().map_err(|error: tokio_postgres::Error| {
             use std::error::Error as _;
@@ -287,6 +296,8 @@ mod tests {
             ("postgres://h/d?sslmode=on", "sslmode"),
             ("postgres:///d", "names no server"),
             ("postgres://h:port/d", "port"),
+            ("postgres://u:se@cret@h/d", "write %40"),
+            ("postgres://u:p@se/w#rd@h/d", "write %40"),
         ] {
             let sentence = Address::of(url).unwrap_err().to_string();
             assert!(sentence.contains(word), "{url}: {sentence}");
