@@ -86,6 +86,11 @@ fn schema(found: &PostgresInspection) -> Finding {
             format!("version {applied}, this program has {known}"),
             "the next start of a control plane migrates it, or `leasehold serve --migrate-only` as its owner",
         ),
+        Err(error) if error.is_of_rights() => Finding::problem(
+            "schema",
+            error.to_string(),
+            "have the owner of the schema grant it, then start the control planes again",
+        ),
         Err(error) => Finding::problem("schema", error.to_string(), "use the leasehold that this database is of"),
     }
 }

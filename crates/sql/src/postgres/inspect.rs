@@ -12,7 +12,7 @@ use tokio_postgres::Client;
 use super::connect::{self, Address, Server};
 use super::migrate::{MIGRATIONS, applied};
 use super::open::{OpenError, PostgresOptions};
-use super::{PostgresStore, history};
+use super::{PostgresStore, history, rights};
 use crate::sqlite::Contents;
 
 /// A database as it was found.
@@ -52,7 +52,7 @@ pub async fn inspect(url: &str) -> Result<Inspection, OpenError> {
     let failed = |source| OpenError::asked("look at the database", source);
     let row = client.query_one("SELECT current_setting('server_version')", &[]).await.map_err(failed)?;
     let history = if server.is_standby() { None } else { Some(history::of(&client).await?) };
-    let applied = applied(&client, &schema, MIGRATIONS).await;
+    let applied = readable(&client, &schema).await;
     let (contents, clock) = match applied {
         Ok((found, known)) if found == known => {
             (Some(contents(&client).await.map_err(failed)?), Some(clock_steps(&client).await.map_err(failed)?))
@@ -68,6 +68,14 @@ pub async fn inspect(url: &str) -> Result<Inspection, OpenError> {
         contents,
         clock,
     })
+}
+
+/// The steps of the schema, where its rows can be read and written.
+async fn readable(client: &Client, schema: &str) -> Result<(usize, usize), OpenError> {
+    rights::refuse_closed(client, schema).await?;
+    let steps = applied(client, schema, MIGRATIONS).await?;
+    rights::refuse_missing(client, schema).await?;
+    Ok(steps)
 }
 
 async fn clock_steps(client: &Client) -> Result<ClockSteps, tokio_postgres::Error> {

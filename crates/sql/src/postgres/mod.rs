@@ -80,6 +80,7 @@ mod queries;
 mod recovery;
 mod renewals;
 mod resolve;
+mod rights;
 mod rows;
 mod sessions;
 mod statistics;

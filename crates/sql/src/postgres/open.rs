@@ -12,7 +12,7 @@ use super::connect::{self, Address};
 use super::hints::Hints;
 use super::history::{self, Witness};
 use super::migrate::{MIGRATIONS, migrate};
-use super::{Inner, PostgresStore};
+use super::{Inner, PostgresStore, rights};
 use crate::sqlite::Place;
 
 /// How a store is opened.
@@ -243,6 +243,11 @@ pub enum OpenError {
 }
 
 impl OpenError {
+    /// Whether it is over once somebody has granted something.
+    pub const fn is_of_rights(&self) -> bool {
+        matches!(self, Self::NoRights { .. })
+    }
+
     /// What an answer to `action` means.
     pub(super) fn asked(action: &'static str, source: tokio_postgres::Error) -> Self {
         match source.as_db_error() {
@@ -266,7 +271,9 @@ impl PostgresStore {
         {
             return Err(OpenError::Elsewhere { url: only.url.clone() });
         }
+        rights::refuse_closed(&client, &options.schema).await?;
         migrate(&mut client, &options.schema, MIGRATIONS).await?;
+        rights::refuse_missing(&client, &options.schema).await?;
         let watch = match options.machine.clone() {
             Some(machine) => Some(Arc::new(Watch::begin(machine, options.clock.as_ref(), &client).await?)),
             None => None,

@@ -6,6 +6,7 @@ use leasehold_store::contract::TestClock;
 use leasehold_store::outcome::StoreError;
 use leasehold_store::port::Store as _;
 
+use super::super::inspect::inspect;
 use super::super::{OpenError, PostgresOptions, PostgresStore};
 use super::{Fixture, open};
 use crate::scene::revision;
@@ -99,5 +100,18 @@ async fn a_user_that_may_only_read_and_write_rows_opens_what_another_migrated() 
     store.check().await.unwrap();
     store.admit_run(fixture.submission(revision(&[]))).await.unwrap().into_result().unwrap();
     store.close().await;
+
+    let url = format!("postgres://{role}:x@{address}");
+    for (taken, told) in [
+        ("INSERT ON leasehold.run", "read and write its rows (no INSERT on run)"),
+        ("ALL ON leasehold.event", "(no DELETE on event, INSERT on event, INSERT on run, "),
+        ("USAGE ON SCHEMA leasehold", "look into its schema (no USAGE on leasehold)"),
+    ] {
+        fixture.sql(&format!("REVOKE {taken} FROM {role}"));
+        let said = refused(&url).await.to_string();
+        assert!(said.contains(told) && said.contains("roles.sql"), "{said}");
+        let seen = inspect(&url).await.unwrap().schema.unwrap_err().to_string();
+        assert_eq!(seen, said, "whoever looks from outside is told the same");
+    }
     fixture.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }
