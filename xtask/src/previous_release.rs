@@ -51,8 +51,6 @@ fn build_with(run: impl FnOnce(&mut Command) -> Result<()>) -> Result<Binaries> 
     build.args(["build", "--locked", "--bins", "--target-dir"]).arg(&out);
     // Built once, and nobody looks into it with a debugger: what the workspace's own crates need for that costs time.
     build.env("CARGO_INCREMENTAL", "0").env("CARGO_PROFILE_DEV_DEBUG", "0");
-    // As this workspace has it: libraries are shared only where their profile is the same.
-    build.args(["--config", "profile.dev.package.\"*\".opt-level=1"]);
     run(build.env("CARGO_BUILD_BUILD_DIR", &target).current_dir(&tree))?;
     let binary = |name: &str| out.join("debug").join(name);
     Ok(Binaries { leasehold: binary("leasehold"), worker: binary("leasehold-worker") })
