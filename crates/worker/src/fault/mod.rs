@@ -5,8 +5,8 @@
 //! environment that its owner gave it: `LEASEHOLD_FAULT=<step>.<before|after>:<effect>[@passes]`, several joined by
 //! commas. The effects are `kill`, `enospc`, `eio`, `erofs`; for calls `kill`, `unsent` and `lost`; for a launcher's child
 //! also `orphan`. `@3` is the third time that the point is passed and no other, `@2-5` the second to the fifth. This stays
-//! in released binaries, because those are what the tests drive, and is harmless there: who may set a variable of a
-//! process may kill it, too. `leasehold-worker fault-points` prints the list.
+//! in released binaries, so that what is shipped is what tests can drive, and is harmless there: who may set a variable of
+//! a process may kill it, too. `leasehold-worker fault-points` prints the list.
 //!
 //! What is armed at a launcher's step is handed to the first launcher that an agent starts, and to no other.
 //! Never here: the environment is not read, and no step is carried out.
