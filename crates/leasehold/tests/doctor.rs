@@ -88,7 +88,9 @@ fn a_directory_that_this_user_may_not_look_into_names_its_owner() {
     if rustix::process::geteuid().is_root() {
         // Nothing is closed to root: another user looks, with a copy that it can reach.
         let copy = root.path().join("leasehold");
-        fs::copy(LEASEHOLD, &copy).unwrap();
+        // Copied by another process: while we held it open for writing, a child of another test would keep it so until it
+        // executes, and the kernel would not execute it ("text file busy").
+        assert!(Command::new("cp").args([Path::new(LEASEHOLD), &copy]).status().unwrap().success());
         command = doctor(&copy, &data);
         command.uid(NOBODY).gid(NOBODY).current_dir("/");
     } else {

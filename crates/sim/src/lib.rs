@@ -14,6 +14,7 @@ pub mod cluster;
 pub mod control_groups;
 pub mod database;
 pub mod eventually;
+pub mod executable;
 pub mod impostor;
 pub mod machine;
 pub mod port;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use leasehold_sim::binaries;
 use leasehold_sim::cluster::{Cluster, WorkerOptions};
 use leasehold_sim::eventually::eventually;
+use leasehold_sim::executable;
 use leasehold_sim::process::{Running, Stream};
 use leasehold_sim::seed::Seed;
 use rustix::process::{Pid, Signal, kill_process};
@@ -131,7 +132,7 @@ fn a_replaced_binary_takes_over_with_sighup_and_a_broken_one_does_not() -> Resul
         (Cluster::start()?, Seed::announced("a_replaced_binary_takes_over_with_sighup_and_a_broken_one_does_not"));
     let near = cluster.enroll(WorkerOptions::named("near"))?;
     let binary = cluster.directory().join("worker-binary");
-    std::fs::copy(binaries::leasehold_worker(), &binary)?;
+    executable::write(&binary, std::fs::read(binaries::leasehold_worker())?)?;
     let original = cluster.agent_command(near);
     let mut command = std::process::Command::new(&binary);
     command.args(original.get_args()).envs(original.get_envs().filter_map(|(name, value)| Some((name, value?))));
@@ -147,7 +148,7 @@ fn a_replaced_binary_takes_over_with_sighup_and_a_broken_one_does_not() -> Resul
     // As an update does it: another file under the same name.
     for round in 0..2 {
         std::fs::remove_file(&binary)?;
-        std::fs::copy(binaries::leasehold_worker(), &binary)?;
+        executable::write(&binary, std::fs::read(binaries::leasehold_worker())?)?;
         let (new, before) = (std::fs::metadata(&binary)?.ino(), generation(&cluster));
         ensure!(inode()? != new, "round {round}: the old one runs");
         cluster.signal_agent(near, Signal::HUP)?;
@@ -158,10 +159,8 @@ fn a_replaced_binary_takes_over_with_sighup_and_a_broken_one_does_not() -> Resul
     }
     // Half a download: the kernel does not take it, and the one that runs goes on.
     let (good, before) = (inode()?, generation(&cluster));
-    let permissions = std::fs::metadata(&binary)?.permissions();
     std::fs::remove_file(&binary)?;
-    std::fs::write(&binary, "not a program")?;
-    std::fs::set_permissions(&binary, permissions)?;
+    executable::write(&binary, "not a program")?;
     cluster.signal_agent(near, Signal::HUP)?;
     eventually("the agent to have registered anew", || {
         let now = generation(&cluster);

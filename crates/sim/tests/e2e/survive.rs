@@ -3,12 +3,12 @@
 //! Each job writes down itself when it starts, that it lives, and when it ends; that is compared with what the product
 //! says. (Proof, *Invariants*.)
 
-use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use leasehold_sim::cluster::{Cluster, WorkerOptions};
 use leasehold_sim::eventually::eventually;
+use leasehold_sim::executable;
 use leasehold_sim::machine::{Machine, is_root_or_skip};
 use leasehold_sim::processes;
 use leasehold_sim::seed::Seed;
@@ -238,8 +238,7 @@ fn a_signal_during_the_start_is_heard() -> Result<()> {
     // A runtime that is slow to say its version: the agent looks at its machine, and has no session yet.
     let (bin, asked) = (cluster.directory().join("bin"), cluster.directory().join("asked"));
     std::fs::create_dir(&bin)?;
-    std::fs::write(bin.join("bash"), format!("#!/bin/sh\necho asked >{}\nexec sleep 600\n", asked.display()))?;
-    std::fs::set_permissions(bin.join("bash"), std::fs::Permissions::from_mode(0o755))?;
+    executable::write(&bin.join("bash"), format!("#!/bin/sh\necho asked >{}\nexec sleep 600\n", asked.display()))?;
     cluster.spawn_agent_with(near, "PATH", &format!("{}:/usr/bin:/bin", bin.display()))?;
     eventually("the agent to look at its machine", || asked.exists().then_some(()).ok_or_else(String::new))?;
 

@@ -132,8 +132,7 @@ fn shown(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
-
+    use super::super::executable;
     use super::*;
 
     fn told(gpus: &[Gpu]) -> Vec<String> {
@@ -143,8 +142,7 @@ mod tests {
     /// A tool that prints a recorded answer, whatever it is asked.
     fn tool(bin: &Path, script: &str) -> String {
         let file = bin.join("nvidia-smi");
-        std::fs::write(&file, format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(&file, std::fs::Permissions::from_mode(0o755)).unwrap();
+        executable::write(&file, format!("#!/bin/sh\n{script}\n"));
         bin.to_str().unwrap().to_owned()
     }
 

@@ -6,6 +6,9 @@
 //! Architecture, operating system, memory, disk, the executor, the runtimes that this version knows how to ask, the GPUs,
 //! and the features that its launcher provides. Labels come from the configuration. (Worker design, *Capabilities*.)
 
+#[cfg(test)]
+#[path = "../../tests/support/executable.rs"]
+mod executable;
 mod gpus;
 mod probe;
 mod runtimes;

@@ -110,16 +110,15 @@ fn version(runtime: &Runtime, path: &str) -> Option<Version> {
 
 #[cfg(test)]
 mod tests {
-    use std::os::unix::fs::PermissionsExt;
     use std::path::Path;
 
+    use super::super::executable;
     use super::*;
     use crate::machine::MachineClock;
 
     /// Puts a program into a directory that is searched.
     fn put(bin: &Path, name: &str, script: &str) {
-        std::fs::write(bin.join(name), format!("#!/bin/sh\n{script}\n")).unwrap();
-        std::fs::set_permissions(bin.join(name), std::fs::Permissions::from_mode(0o755)).unwrap();
+        executable::write(&bin.join(name), format!("#!/bin/sh\n{script}\n"));
     }
 
     #[test]

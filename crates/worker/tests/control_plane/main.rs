@@ -2,6 +2,8 @@
 #![expect(clippy::unwrap_used, reason = "in the harness of a test a panic is the report")]
 
 mod calls;
+#[path = "../support/executable.rs"]
+mod executable;
 mod exit_codes;
 mod join;
 mod server;

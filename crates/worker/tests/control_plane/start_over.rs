@@ -3,7 +3,6 @@
 //!
 //! (Worker design, *One start path*.)
 
-use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, Stdio};
 use std::time::Duration;
 
@@ -23,6 +22,7 @@ use tokio::sync::mpsc;
 use tokio::time::timeout;
 
 use crate::calls::identity;
+use crate::executable;
 use crate::server::{Ca, Reply, Request, Server};
 
 const PATIENCE: Duration = Duration::from_mins(1);
@@ -96,8 +96,7 @@ async fn an_expired_session_is_followed_by_the_next_without_asking_the_machine_a
     let (bin, asked) = (parent.path().join("bin"), parent.path().join("asked"));
     std::fs::create_dir(&bin).unwrap();
     let python = bin.join("python3");
-    std::fs::write(&python, format!("#!/bin/sh\necho asked >>{}\necho Python 3.11.7\n", asked.display())).unwrap();
-    std::fs::set_permissions(&python, std::fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write(&python, format!("#!/bin/sh\necho asked >>{}\necho Python 3.11.7\n", asked.display()));
     let times = || std::fs::read_to_string(&asked).unwrap().lines().count();
 
     let state = parent.path().join("state");

@@ -4,6 +4,8 @@
 mod barrier;
 mod cgroup;
 mod disk;
+#[path = "../support/executable.rs"]
+mod executable;
 mod launch;
 mod output;
 mod run;

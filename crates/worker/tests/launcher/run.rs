@@ -7,6 +7,7 @@ use leasehold_worker::launcher::request::{Cgroup, Command, SecretValue};
 use leasehold_worker::launcher::spawn::{LauncherProgram, spawn};
 use rustix::fs::{CWD, FileType, Mode, OFlags, mknodat, openat};
 
+use crate::executable;
 use crate::launch::{PATIENCE, argv, now, program, sh};
 
 #[test]
@@ -96,11 +97,9 @@ fn what_cannot_be_executed_is_rejected() {
 
 #[test]
 fn an_exec_that_fails_late_is_rejected_too() {
-    use std::os::unix::fs::PermissionsExt;
     let files = tempfile::tempdir().unwrap();
     let path = files.path().join("bad-interpreter");
-    std::fs::write(&path, "#!/no/such/interpreter\n").unwrap();
-    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o755)).unwrap();
+    executable::write(&path, "#!/no/such/interpreter\n");
     let (rejection, kept) = argv(&[path.to_str().unwrap()]).refused();
     assert_eq!(rejection.reason, RejectReason::Exec);
     assert!(kept.path().join("01900000-0000-7000-8000-000000000001/barrier").exists(), "only the receipt undoes it");

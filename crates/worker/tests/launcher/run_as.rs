@@ -10,6 +10,7 @@ use leasehold_worker::launcher::request::{Command, RunAs};
 use leasehold_worker::launcher::spawn::{LauncherProgram, spawn};
 use rustix::process::{Pid, Signal, geteuid, kill_process};
 
+use crate::executable;
 use crate::launch::{Fixture, PATIENCE, program, sh, wait_gone};
 
 const UID: u32 = 65_534;
@@ -141,7 +142,7 @@ fn a_launcher_cannot_be_dumped() {
     if geteuid().is_root() {
         // What root runs is root's to look at in any case: only another user's launcher can show the difference.
         let own = fixture.attempts.path().join("leasehold-worker");
-        std::fs::copy(&launcher.program, &own).unwrap();
+        executable::write(&own, std::fs::read(&launcher.program).unwrap());
         for path in [fixture.attempts.path(), fixture.dir.dir().path(), &fixture.dir.path("work")] {
             std::os::unix::fs::chown(path, Some(UID), Some(GID)).unwrap();
         }
