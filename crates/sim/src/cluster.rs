@@ -68,6 +68,11 @@ impl Worker {
         entries.flatten().map(|entry| entry.file_name().to_string_lossy().into_owned()).collect()
     }
 
+    /// The names of the records in its inbox, without one that was being replaced when the agent was killed.
+    pub fn records(&self) -> Vec<String> {
+        self.files_in("inbox").into_iter().filter(|name| name.ends_with(".json")).collect()
+    }
+
     /// The process ids of its launchers.
     pub fn launchers(&self) -> Vec<u32> {
         let found = processes::naming(&self.state.join("attempts"));
@@ -436,7 +441,8 @@ impl Cluster {
         Running::start(worker.command().arg("run").env("LEASEHOLD_WORKER_STATE_DIR", state))
     }
 
-    /// Starts the agent of a worker and waits until the control plane sees its session.
+    /// Starts the agent of a worker and waits until the control plane sees its session, and the agent its first heartbeat
+    /// answered: until then what it keeps of the registration is still under way.
     pub fn start_agent(&mut self, index: usize) -> Result<()> {
         let name = self.workers[index].name.clone();
         let session = || self.json(&["worker", "get", &name])["session"].clone();
@@ -454,6 +460,7 @@ impl Cluster {
         if !online {
             bail!("the agent of {name} ended at once:\n{}", agent.written(Stream::Stderr));
         }
+        agent.wait_for_text(Stream::Stderr, "ready")?;
         self.workers[index].agent = Some(agent);
         Ok(())
     }

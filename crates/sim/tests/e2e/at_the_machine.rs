@@ -240,7 +240,7 @@ fn what_could_not_be_trusted_is_kept_until_a_person_lets_it_go() -> Result<()> {
     cluster.kill_agent(near)?;
     // The record is damaged, and its ask has left the file: nobody asks for it again.
     let state = cluster.worker(near).state().to_owned();
-    let record = cluster.worker(near).files_in("inbox").into_iter().next().context("a record")?;
+    let record = cluster.worker(near).records().into_iter().next().context("a record")?;
     std::fs::write(state.join("inbox").join(&record), "{")?;
     std::fs::write(state.join("pending-claims.json"), r#"{"schema":"leasehold/pending-claims/v1","asks":[]}"#)?;
     cluster.start_agent(near)?;

@@ -259,7 +259,7 @@ fn a_job_whose_record_cannot_be_read_is_stopped_before_it_is_called_lost() -> Re
     cluster.wait_for_state(&run, "running")?;
 
     cluster.kill_agent(near)?;
-    let records = cluster.worker(near).files_in("inbox");
+    let records = cluster.worker(near).records();
     let [record] = records.as_slice() else { panic!("one record: {records:?}") };
     std::fs::write(cluster.worker(near).state().join("inbox").join(record), "not a record")?;
     cluster.start_agent(near)?;
