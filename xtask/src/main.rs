@@ -3,6 +3,7 @@
 //! The same commands run on a laptop and in CI, so there is no second description of what "green" means.
 //! Nothing here ships, and nothing here is needed to build or use the product.
 
+mod alone;
 mod bench;
 mod binaries;
 mod by_hand;
@@ -40,6 +41,7 @@ Usage:
   cargo xtask fuzz               minutes of garbage at both listeners
   cargo xtask schedules          ten years of fire times in every time zone, against a brute-force oracle
   cargo xtask skips              a schedule that skips, on three replicas that are killed for three minutes (needs root)
+  cargo xtask alone              each package compiled by itself, with what its own manifest asks for; two minutes
   cargo xtask golden             rewrite the golden messages, after a deliberate change of the protocol or the API
   cargo xtask keep-release       keep what a release's binaries write as test input (docs/releases.md)
   cargo xtask chaos --faults N   the release build under faults drawn from a seed (--help for more; needs root)
@@ -61,6 +63,7 @@ enum Command {
     /// Its own program reads the arguments.
     Chaos(Vec<String>),
     ByHand(ByHand),
+    Alone,
     PreviousRelease,
     /// What a measured job executes; not for people.
     Stamp(std::path::PathBuf),
@@ -83,6 +86,7 @@ fn main() -> ExitCode {
         Command::Bench(options) => bench::run(&options),
         Command::Chaos(arguments) => chaos::run(&arguments),
         Command::ByHand(verb) => verb.run(),
+        Command::Alone => alone::run(),
         Command::PreviousRelease => previous_release::build().map(|built| {
             println!("{}\n{}", built.leasehold.display(), built.worker.display());
         }),
@@ -112,17 +116,14 @@ fn parse(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> {
             let words: Result<Vec<String>, _> = arguments.raw_args()?.map(ValueExt::string).collect();
             Ok(Command::Chaos(words?))
         }
-        "bench-store" => parse_by_hand(arguments, ByHand::BenchStore),
-        "fuzz" => parse_by_hand(arguments, ByHand::Fuzz),
-        "schedules" => parse_by_hand(arguments, ByHand::Schedules),
-        "skips" => parse_by_hand(arguments, ByHand::Skips),
-        "golden" => parse_by_hand(arguments, ByHand::Golden),
-        "keep-release" => parse_by_hand(arguments, ByHand::KeepRelease),
-        "previous-release" => match arguments.next()? {
-            None => Ok(Command::PreviousRelease),
-            Some(Long("help") | Short('h')) => Ok(Command::Help),
-            Some(other) => Err(other.unexpected()),
-        },
+        "bench-store" => parse_bare(arguments, Command::ByHand(ByHand::BenchStore)),
+        "fuzz" => parse_bare(arguments, Command::ByHand(ByHand::Fuzz)),
+        "schedules" => parse_bare(arguments, Command::ByHand(ByHand::Schedules)),
+        "skips" => parse_bare(arguments, Command::ByHand(ByHand::Skips)),
+        "golden" => parse_bare(arguments, Command::ByHand(ByHand::Golden)),
+        "keep-release" => parse_bare(arguments, Command::ByHand(ByHand::KeepRelease)),
+        "alone" => parse_bare(arguments, Command::Alone),
+        "previous-release" => parse_bare(arguments, Command::PreviousRelease),
         "stamp" => Ok(Command::Stamp(arguments.value()?.into())),
         "environment" => {
             let mut check_only = false;
@@ -173,9 +174,10 @@ fn parse_bench(mut arguments: lexopt::Parser) -> Result<Command, lexopt::Error> 
     Ok(Command::Bench(options))
 }
 
-fn parse_by_hand(mut arguments: lexopt::Parser, verb: ByHand) -> Result<Command, lexopt::Error> {
+/// A verb that takes nothing.
+fn parse_bare(mut arguments: lexopt::Parser, command: Command) -> Result<Command, lexopt::Error> {
     match arguments.next()? {
-        None => Ok(Command::ByHand(verb)),
+        None => Ok(command),
         Some(Long("help") | Short('h')) => Ok(Command::Help),
         Some(other) => Err(other.unexpected()),
     }
