@@ -25,6 +25,22 @@ struct Tool {
 
 const TOOLS: &[Tool] = &[
     Tool {
+        program: "git",
+        used_by: "the checks, which judge the files that are tracked",
+        apt: "git",
+        dnf: "git",
+        apk: "git",
+        pacman: "git",
+    },
+    Tool {
+        program: "pip3",
+        used_by: "the validator of the Kubernetes example",
+        apt: "python3-pip",
+        dnf: "python3-pip",
+        apk: "py3-pip",
+        pacman: "python-pip",
+    },
+    Tool {
         program: "python3",
         used_by: "the report example and runtime detection",
         apt: "python3",
