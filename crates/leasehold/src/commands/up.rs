@@ -230,7 +230,14 @@ async fn run_here(
     tokio::pin!(follow);
     let run = loop {
         tokio::select! {
-            run = &mut follow => break run?,
+            run = &mut follow => match run {
+                Ok(run) => break run,
+                // As if it wrote to the reader itself: who follows it no longer lets nothing of it run on.
+                Err(error) => {
+                    let _ = cancel(client, &id).await;
+                    return Err(error);
+                }
+            },
             error = control.failed() => return Err(error),
             error = worker.failed() => return Err(error),
             () = interrupts.next() => {

@@ -1,6 +1,9 @@
 //! `leasehold up`: one command brings up both processes, runs a command through the full protocol, and leaves nothing.
 
-use anyhow::Result;
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
+use anyhow::{Context as _, Result};
 use leasehold_sim::cluster::Cluster;
 use leasehold_sim::eventually::eventually;
 use leasehold_sim::process::{self, Running, Stream};
@@ -106,6 +109,54 @@ fn an_interrupt_cancels_the_command_with_grace_and_ends_with_130() -> Result<()>
     let ended = running.wait()?;
     ended.expect_code(130);
     assert_eq!(ended.stdout, "ready\ntold\n", "SIGTERM came before the end\n{ended}");
+    processes::wait_until_none_names(cluster.directory())
+}
+
+#[test]
+fn the_end_of_the_terminal_is_an_interrupt_once_however_often_it_is_told() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    let script = "trap 'echo told; sleep 0.5; echo done; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
+    let mut running = Running::start(&mut up(&cluster, &["sh", "-c", script]))?;
+    running.wait_for_text(Stream::Stdout, "ready")?;
+
+    running.signal(Signal::HUP)?;
+    running.wait_for_text(Stream::Stdout, "told")?;
+    running.signal(Signal::HUP)?;
+    let ended = running.wait()?;
+    ended.expect_code(130);
+    assert_eq!(ended.stdout, "ready\ntold\ndone\n", "cancelled with its grace\n{ended}");
+    processes::wait_until_none_names(cluster.directory())
+}
+
+#[test]
+fn whoever_ignores_the_end_of_the_terminal_stays() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    let up = up(&cluster, &[]);
+    let mut ignoring = std::process::Command::new("sh");
+    ignoring.args(["-c", "trap '' HUP; exec \"$0\" \"$@\""]).arg(up.get_program()).args(up.get_args());
+    let mut running = Running::start(&mut ignoring)?;
+    cluster.wait_until_healthy(&mut running)?;
+    running.signal(Signal::HUP)?;
+    assert_eq!(cluster.ask(&["run", "--", "echo", "still here"]), "still here");
+    running.signal(Signal::INT)?;
+    running.wait()?.expect_code(0);
+    processes::wait_until_none_names(cluster.directory())
+}
+
+#[test]
+fn a_command_whose_output_nobody_reads_any_more_is_stopped() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    let mut command = up(&cluster, &["sh", "-c", "while :; do echo y; sleep 0.01; done"]);
+    let mut up = command.stdout(Stdio::piped()).stderr(Stdio::null()).spawn()?;
+    let mut line = String::new();
+    // `head -1`: reads a line and goes.
+    BufReader::new(up.stdout.take().context("stdout is piped")?).read_line(&mut line)?;
+    assert_eq!(line, "y\n");
+    let status = eventually("the end of up", || match up.try_wait() {
+        Ok(Some(status)) => Ok(status),
+        other => Err(format!("{other:?}")),
+    })?;
+    assert_eq!(status.code(), Some(1));
     processes::wait_until_none_names(cluster.directory())
 }
 
