@@ -5,6 +5,7 @@
 
 use std::ffi::OsString;
 use std::fmt;
+use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::PathBuf;
 use std::process::Command;
@@ -134,7 +135,8 @@ pub(crate) fn hide_password() {
     let Ok(program) = std::env::current_exe() else { return };
     let Some((name, rest)) = arguments.split_first() else { return };
     let error = Command::new(program).arg0(name).args(rest).env(VARIABLE, url.reveal()).exec();
-    eprintln!(
+    let _ = writeln!(
+        std::io::stderr(),
         "warning: the password in --database can be read by everybody on this machine ({error}); use {VARIABLE}_FILE"
     );
 }

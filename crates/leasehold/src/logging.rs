@@ -20,7 +20,8 @@ pub(crate) enum LogFormat {
 pub(crate) fn start(format: LogFormat, default: &str) {
     let filter = EnvFilter::builder().with_env_var("LEASEHOLD_LOG").try_from_env();
     let filter = filter.unwrap_or_else(|_| EnvFilter::new(default));
-    let lines = Subscriber::builder().with_env_filter(filter).with_writer(io::stderr);
+    // A line that cannot be written (a full disk, a collector that went away) is lost; told on stderr, it would end who wrote it.
+    let lines = Subscriber::builder().with_env_filter(filter).with_writer(io::stderr).log_internal_errors(false);
     let started = match format {
         LogFormat::Text => {
             let colours = io::stderr().is_terminal() && !crate::output::no_colour();

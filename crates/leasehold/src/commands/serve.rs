@@ -1,5 +1,6 @@
 //! `leasehold serve`: a control plane alone, for machines whose workers are elsewhere.
 
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::PathBuf;
 
@@ -9,9 +10,11 @@ use leasehold_core::limits::{HEARTBEAT_INTERVAL_MAX, HEARTBEAT_INTERVAL_MIN};
 use leasehold_core::registration::Cadence;
 use leasehold_core::time::{DurationError, Millis};
 use leasehold_server::{API_PORT, INGRESS_PORT};
+use zeroize::Zeroizing;
 
 use crate::compose::{self, StoreArgs};
 use crate::control_plane::{self, Listen};
+use crate::data_directory::DataDirectory;
 use crate::exit::Exit;
 use crate::interrupt::Interrupts;
 use crate::logging::{self, LogFormat};
@@ -101,8 +104,7 @@ impl Serve {
                 tracing::info!("the first admin token is in {}: keep it elsewhere and remove the file", path.display());
                 return Ok(());
             }
-            show_first_token(&token);
-            Ok(())
+            show_first_token(data, &token)
         });
         let mut running = starting.await?;
         tracing::info!(
@@ -134,9 +136,15 @@ fn cadence(text: &str) -> Result<Cadence, String> {
         .ok_or_else(|| format!("{interval} is not between {HEARTBEAT_INTERVAL_MIN} and {HEARTBEAT_INTERVAL_MAX}"))
 }
 
-/// The one time that the first admin token is shown. Never through the log, which is kept.
-pub(crate) fn show_first_token(token: &ApiToken) {
-    eprintln!("first admin token, shown this once (LEASEHOLD_TOKEN): {}", token.reveal());
+/// The one time that the first admin token is shown. Never through the log, which is kept. Where nobody can read it, it is left
+/// in the data directory.
+pub(crate) fn show_first_token(data: &DataDirectory, token: &ApiToken) -> anyhow::Result<()> {
+    let token_in_words = Zeroizing::new(token.reveal());
+    let words = "first admin token, shown this once (LEASEHOLD_TOKEN)";
+    if writeln!(io::stderr().lock(), "{words}: {}", *token_in_words).is_err() {
+        data.keep_first_token(token)?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

@@ -162,8 +162,7 @@ impl Up {
                 data.keep_first_token(&token)?;
                 return Ok(());
             }
-            show_first_token(&token);
-            Ok(())
+            show_first_token(data, &token)
         });
         let control = starting.await?;
         let socket = control.bound.admin_socket.clone().context("the admin socket is not bound")?;

@@ -161,3 +161,23 @@ fn up_ends_at_once_when_it_is_told_a_third_time() -> Result<()> {
     ensure!(!run.is_empty());
     Ok(())
 }
+
+#[test]
+fn a_log_that_cannot_be_written_stops_nothing() -> Result<()> {
+    let cluster = Cluster::prepare()?;
+    let mut serve = cluster.leasehold();
+    serve.arg("serve").arg("--data").arg(cluster.data()).args(cluster.listen_flags());
+    // As a log file on a full disk, or a collector that has gone, says no to every line.
+    let mut unread = std::process::Command::new("sh");
+    unread.args(["-c", "exec \"$0\" \"$@\" 2>/dev/full"]).arg(serve.get_program()).args(serve.get_args());
+    let mut running = Running::start(unread.env("LEASEHOLD_LOG", "debug"))?;
+    cluster.wait_until_healthy(&mut running)?;
+    let run = cluster.submit(&["--", "true"]);
+    cluster.cli(&["runs", "cancel", &run])?.expect_code(0);
+    let token = std::fs::read_to_string(cluster.data().join("first-admin-token"))?;
+    ensure!(token.trim().len() == 43, "the token that could not be shown is left where it can be found");
+
+    running.signal(Signal::TERM)?;
+    running.wait()?.expect_code(0);
+    Ok(())
+}

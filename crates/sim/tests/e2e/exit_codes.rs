@@ -49,6 +49,16 @@ fn a_command_line_that_makes_no_sense_is_2_and_a_missing_identity_24() -> Result
 }
 
 #[test]
+fn the_code_is_told_also_where_the_words_cannot_be() -> Result<()> {
+    let directory = tempfile::tempdir()?;
+    let mut unread = Command::new("sh");
+    unread.args(["-c", "exec \"$0\" run 2>/dev/full"]).arg(binaries::leasehold_worker());
+    unread.env("LEASEHOLD_WORKER_STATE_DIR", directory.path().join("state")).env("LEASEHOLD_WORKER_ALLOW_ROOT", "1");
+    process::run(&mut unread)?.expect_code(24);
+    Ok(())
+}
+
+#[test]
 fn a_control_plane_that_cannot_be_reached_is_1_for_join() -> Result<()> {
     let directory = tempfile::tempdir()?;
     let mut cluster = Cluster::start()?;

@@ -11,6 +11,7 @@ mod run;
 mod status;
 
 use std::ffi::OsString;
+use std::io::Write as _;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::Arc;
@@ -109,14 +110,14 @@ fn log(config: &Config) {
 }
 
 fn print(text: &str) -> ExitCode {
-    use std::io::Write;
     // A reader that closed the pipe has seen enough.
     let _ = std::io::stdout().write_all(text.as_bytes());
     ExitCode::SUCCESS
 }
 
 fn fail(why: &dyn std::fmt::Display, code: u8) -> ExitCode {
-    eprintln!("leasehold-worker: {why}");
+    // Whoever reads the code has it, also where nobody reads the words.
+    let _ = writeln!(std::io::stderr(), "leasehold-worker: {why}");
     ExitCode::from(code)
 }
 
