@@ -30,6 +30,13 @@ pub(crate) enum DataError {
     /// It is something else.
     #[error("{} is a file, not a directory: name the data directory of a control plane with --data", .0.display())]
     NotADirectory(PathBuf),
+    /// It is somebody's directory for other things, and others use it.
+    #[error(
+        "{} holds other things and is open to other users: a data directory is closed to all but its owner. Name a new or \
+         empty directory with --data",
+        .0.display()
+    )]
+    OthersUse(PathBuf),
     /// The master key is not one.
     #[error("{}: {source}. Put the key back that this data was made with", path.display())]
     Key {
@@ -74,10 +81,25 @@ impl DataDirectory {
         DirBuilder::new().recursive(true).mode(0o700).create(path).map_err(refused)?;
         let path = path.canonicalize().map_err(refused)?;
         let refused = |source| DataError::Unusable { path: path.clone(), source };
+        let directory = Self { path: path.clone() };
+        // `--data /tmp`, or a person's home: closing that would lock others out of what is not ours.
+        if directory.is_untouched() && directory.others_use_it().map_err(refused)? {
+            return Err(DataError::OthersUse(path));
+        }
         fs::set_permissions(&path, Permissions::from_mode(0o700)).map_err(refused)?;
         rustix::fs::access(&path, rustix::fs::Access::WRITE_OK | rustix::fs::Access::EXEC_OK)
             .map_err(|errno| refused(errno.into()))?;
-        Ok(Self { path })
+        Ok(directory)
+    }
+
+    /// Whether it lets others in and is not empty; what a new file system has of its own does not count.
+    fn others_use_it(&self) -> io::Result<bool> {
+        let others = fs::metadata(&self.path)?.permissions().mode() & 0o077;
+        if others == 0 {
+            return Ok(false);
+        }
+        let is_somebodys = |entry: io::Result<fs::DirEntry>| Ok(entry?.file_name() != "lost+found");
+        fs::read_dir(&self.path)?.map(is_somebodys).try_fold(false, |others, one: io::Result<bool>| Ok(others || one?))
     }
 
     /// The one at `path`, as it is: nothing is made and nothing is changed.
@@ -299,6 +321,34 @@ mod tests {
         assert!(told.contains("blocked") && told.contains("--data"), "{told}");
         let told = DataDirectory::existing(&blocked).unwrap_err().to_string();
         assert!(told.contains("blocked is a file, not a directory") && told.contains("--data"), "{told}");
+    }
+
+    #[test]
+    fn a_directory_that_others_use_is_not_closed_to_them() {
+        let root = tempfile::tempdir().unwrap();
+        let at = |name: &str, mode: u32| {
+            let path = root.path().join(name);
+            fs::create_dir(&path).unwrap();
+            fs::set_permissions(&path, Permissions::from_mode(mode)).unwrap();
+            path
+        };
+        let used = at("used", 0o1777);
+        fs::write(used.join("somebody's"), "").unwrap();
+        let told = DataDirectory::prepare(&used).unwrap_err().to_string();
+        assert!(told.contains("used holds other things") && told.contains("--data"), "{told}");
+        assert_eq!(mode(&used), 0o777);
+
+        // Empty, of a new file system, already private, or a data directory since before: taken, and closed.
+        let new = at("new", 0o755);
+        let volume = at("volume", 0o755);
+        fs::create_dir(volume.join("lost+found")).unwrap();
+        let private = at("private", 0o700);
+        fs::write(private.join("notes"), "").unwrap();
+        let ours = at("ours", 0o755);
+        fs::write(ours.join("master.key"), "").unwrap();
+        for path in [new, volume, private, ours] {
+            assert_eq!(mode(DataDirectory::prepare(&path).unwrap().path()), 0o700, "{}", path.display());
+        }
     }
 
     #[test]
