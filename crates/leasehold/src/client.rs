@@ -12,6 +12,7 @@ use hyper::client::conn::http1;
 use hyper::header::{ACCEPT, AUTHORIZATION, CONTENT_TYPE, HOST, HeaderName, HeaderValue};
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::TokioIo;
+use leasehold_server::ShortPath;
 use leasehold_wire::api::problem::{Problem, ProblemCode};
 use rustls::pki_types::pem::PemObject as _;
 use rustls::pki_types::{CertificateDer, ServerName};
@@ -273,7 +274,10 @@ impl Client {
     async fn connect(&self) -> Result<(http1::SendRequest<Full<Bytes>>, Connection), RequestError> {
         let unreachable = |source| RequestError::Unreachable { target: self.target.to_string(), source };
         match &self.target {
-            Target::Socket(path) => self.handshake(UnixStream::connect(path).await.map_err(unreachable)?).await,
+            Target::Socket(path) => {
+                let short = ShortPath::of(path).map_err(unreachable)?;
+                self.handshake(UnixStream::connect(&short).await.map_err(unreachable)?).await
+            }
             Target::Address { host, port, .. } => {
                 let stream = TcpStream::connect((host.as_str(), *port)).await.map_err(unreachable)?;
                 // Small requests: waiting to fill a packet only costs time.

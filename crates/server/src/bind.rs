@@ -39,12 +39,6 @@ pub enum BindError {
         /// Which file.
         path: PathBuf,
     },
-    /// The path of the admin socket is longer than the operating system allows.
-    #[error("the path of the admin socket {} is too long: use a data directory with a shorter path (at most 107 bytes in all)", path.display())]
-    PathTooLong {
-        /// Which file.
-        path: PathBuf,
-    },
     /// The admin socket cannot be made.
     #[error("the admin socket {} cannot be made", path.display())]
     AdminSocket {
@@ -74,9 +68,6 @@ pub enum BindError {
     Tls(#[from] rustls::Error),
 }
 
-/// The longest path of a Unix socket on Linux, its terminating zero aside.
-const SOCKET_PATH: usize = 107;
-
 impl BindError {
     pub(crate) fn of(what: &'static str, address: SocketAddr, source: io::Error) -> Self {
         match source.kind() {
@@ -88,10 +79,6 @@ impl BindError {
     }
 
     pub(crate) fn of_path(path: &Path, source: io::Error) -> Self {
-        let path = path.to_owned();
-        if path.as_os_str().len() > SOCKET_PATH {
-            return Self::PathTooLong { path };
-        }
-        Self::AdminSocket { path, source }
+        Self::AdminSocket { path: path.to_owned(), source }
     }
 }

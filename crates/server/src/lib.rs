@@ -21,6 +21,6 @@ mod server;
 pub use api::{Needs, RouteInfo, openapi, routes};
 pub use bind::BindError;
 pub use config::{API_PORT, Bound, INGRESS_PORT, ServerConfig};
-pub use listener::admin_socket_path;
+pub use listener::{ShortPath, admin_socket_path};
 pub use ports::Ports;
 pub use server::Server;

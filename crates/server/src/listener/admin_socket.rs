@@ -1,7 +1,7 @@
 //! The admin socket: the operator API for people on the control plane's own machine, without a token.
 //!
 //! The file's mode keeps others out; the peer's credentials, which the kernel vouches for, decide: the same user as this
-//! process, or root. (Small decisions, *Access on one machine*.)
+//! process, or root. (Decisions, *Access on one machine*.)
 
 use std::io;
 use std::os::unix::fs::PermissionsExt as _;
@@ -9,6 +9,7 @@ use std::path::{Path, PathBuf};
 
 use tokio::net::{UnixListener, UnixStream};
 
+use super::short_path::ShortPath;
 use crate::bind::BindError;
 
 /// The socket, bound; its file goes with it.
@@ -22,8 +23,9 @@ impl AdminSocket {
     /// Binds `path`. A file that a process left behind when it died is replaced; one that answers is not.
     pub(crate) async fn bind(path: &Path) -> Result<Self, BindError> {
         let refused = |error| BindError::of_path(path, error);
+        let short = ShortPath::of(path).map_err(refused)?;
         if path.exists() {
-            match UnixStream::connect(path).await {
+            match UnixStream::connect(&short).await {
                 Ok(_) => return Err(BindError::AdminSocketInUse { path: path.to_owned() }),
                 Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                     std::fs::remove_file(path).map_err(refused)?;
@@ -31,7 +33,7 @@ impl AdminSocket {
                 Err(error) => return Err(refused(error)),
             }
         }
-        let socket = UnixListener::bind(path).map_err(refused)?;
+        let socket = UnixListener::bind(&short).map_err(refused)?;
         // Until this has happened, whoever gets in is still judged by the kernel's word.
         std::fs::set_permissions(path, std::fs::Permissions::from_mode(0o600)).map_err(refused)?;
         Ok(Self { socket, path: path.to_owned(), own_uid: rustix::process::geteuid().as_raw() })

@@ -8,6 +8,7 @@ mod admin_socket;
 mod connection;
 mod peer;
 mod places;
+mod short_path;
 mod tls;
 
 use std::io;
@@ -25,6 +26,7 @@ use tokio_rustls::TlsAcceptor;
 
 pub(crate) use admin_socket::AdminSocket;
 pub(crate) use peer::{Peer, Presented};
+pub use short_path::ShortPath;
 pub(crate) use tls::{api_config, ingress_config};
 
 use crate::bind::BindError;

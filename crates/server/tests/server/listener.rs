@@ -222,10 +222,17 @@ async fn the_admin_socket_of_a_living_server_is_kept_and_of_a_dead_one_replaced(
     drop(server);
     assert!(!dead.exists(), "the file goes with its server");
 
-    let long = cluster.data.path().join("x".repeat(120));
-    let refused =
-        bind(&cluster, ServerConfig { admin_socket: Some(long), ..ServerConfig::default() }).await.unwrap_err();
-    assert!(matches!(refused, BindError::PathTooLong { .. }), "{refused}");
+    let deep = cluster.data.path().join("x".repeat(120));
+    std::fs::create_dir(&deep).unwrap();
+    let config = ServerConfig { admin_socket: Some(deep.join("admin.sock")), ..ServerConfig::default() };
+    let server = bind(&cluster, config.clone()).await.unwrap();
+    let refused = bind(&cluster, config).await.unwrap_err();
+    assert!(
+        matches!(&refused, BindError::AdminSocketInUse { .. }),
+        "found by a path that no socket may have: {refused}"
+    );
+    drop(server);
+    assert!(!deep.join("admin.sock").exists());
 
     cluster.stop().await;
     assert!(!path.exists(), "an orderly end leaves no socket behind");
