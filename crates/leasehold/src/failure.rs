@@ -31,6 +31,9 @@ pub(crate) fn exit(error: &anyhow::Error) -> Exit {
         if let Some(told) = cause.downcast_ref::<Told>() {
             return Some(told.exit);
         }
+        if let Some(TargetError::Closed { .. }) = cause.downcast_ref() {
+            return Some(Exit::NotAllowed);
+        }
         let usage = cause.is::<UsageError>()
             || matches!(cause.downcast_ref(), Some(SpecError::Mistakes(_)))
             || matches!(cause.downcast_ref(), Some(TargetError::Address(_)));

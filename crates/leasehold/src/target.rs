@@ -3,6 +3,7 @@
 //! Settings weigh flag > environment > what is found: without an address, `./leasehold-data` (or `--data`) of a running
 //! control plane is used through its admin socket, which needs no token. (Decisions, *Access on one machine*.)
 
+use std::os::unix::fs::MetadataExt as _;
 use std::path::{Path, PathBuf};
 
 use clap::Args;
@@ -84,6 +85,17 @@ pub(crate) enum TargetError {
         .0.display()
     )]
     NotFound(PathBuf),
+    /// It is another user's.
+    #[error(
+        "the data directory {} is closed to this user: run this as user {owner}, or set LEASEHOLD_ADDR and LEASEHOLD_TOKEN",
+        directory.display()
+    )]
+    Closed {
+        /// Which directory.
+        directory: PathBuf,
+        /// Whose it is.
+        owner: u32,
+    },
     /// The address is not one.
     #[error("`{0}` is not an address: write https://HOST[:PORT], or http://HOST[:PORT] for loopback")]
     Address(String),
@@ -118,8 +130,15 @@ impl TargetArgs {
         match self.addr.as_deref().filter(|addr| !addr.is_empty()) {
             Some(addr) if self.data.is_none() => self.address(addr),
             _ => {
-                let socket = self.data_directory().join(ADMIN_SOCKET);
-                if socket.exists() { Ok(Target::Socket(socket)) } else { Err(TargetError::NotFound(socket)) }
+                let directory = self.data_directory();
+                let socket = directory.join(ADMIN_SOCKET);
+                match (socket.try_exists(), std::fs::metadata(&directory)) {
+                    (Ok(true), _) => Ok(Target::Socket(socket)),
+                    (Err(error), Ok(found)) if error.kind() == std::io::ErrorKind::PermissionDenied => {
+                        Err(TargetError::Closed { directory, owner: found.uid() })
+                    }
+                    _ => Err(TargetError::NotFound(socket)),
+                }
             }
         }
     }
@@ -160,9 +179,7 @@ impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Socket(path) => write!(f, "{}", path.display()),
-            Self::Address { tls, host, port, .. } => {
-                write!(f, "{}://{host}:{port}", if *tls { "https" } else { "http" })
-            }
+            Self::Address { .. } => f.write_str(&self.url("")),
         }
     }
 }
@@ -187,8 +204,8 @@ mod tests {
             ("https://host", "https://host:7440"),
             ("https://host:1/", "https://host:1"),
             ("http://127.0.0.1:80", "http://127.0.0.1:80"),
-            ("https://[::1]", "https://::1:7440"),
-            ("https://[::1]:9", "https://::1:9"),
+            ("https://[::1]", "https://[::1]:7440"),
+            ("https://[::1]:9", "https://[::1]:9"),
         ] {
             assert_eq!(args(addr).resolve().unwrap().to_string(), told, "{addr}");
         }

@@ -7,16 +7,20 @@
 use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::os::unix::process::CommandExt as _;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 
 const LEASEHOLD: &str = env!("CARGO_BIN_EXE_leasehold");
 const NOBODY: u32 = 65_534;
 
-fn doctor(program: &Path, data: &Path) -> Command {
+fn asked(verb: &str, program: &Path, data: &Path) -> Command {
     let mut command = Command::new(program);
-    command.arg("doctor").arg("--data").arg(data).env_clear().env("NO_COLOR", "1");
+    command.arg(verb).arg("--data").arg(data).env_clear().env("NO_COLOR", "1");
     command
+}
+
+fn doctor(program: &Path, data: &Path) -> Command {
+    asked("doctor", program, data)
 }
 
 /// What it said; it found a problem.
@@ -83,21 +87,31 @@ fn a_directory_that_this_user_may_not_look_into_names_its_owner() {
     let data = root.path().join("data");
     fs::create_dir(&data).unwrap();
     fs::write(data.join("leasehold.db"), "").unwrap();
-    let mut closed = 0o700;
-    let mut command = doctor(Path::new(LEASEHOLD), &data);
-    if rustix::process::geteuid().is_root() {
+    let (mut program, mut closed, root_looks) = (PathBuf::from(LEASEHOLD), 0, rustix::process::geteuid().is_root());
+    if root_looks {
         // Nothing is closed to root: another user looks, with a copy that it can reach.
-        let copy = root.path().join("leasehold");
+        program = root.path().join("leasehold");
+        closed = 0o700;
         // Copied by another process: while we held it open for writing, a child of another test would keep it so until it
         // executes, and the kernel would not execute it ("text file busy").
-        assert!(Command::new("cp").args([Path::new(LEASEHOLD), &copy]).status().unwrap().success());
-        command = doctor(&copy, &data);
-        command.uid(NOBODY).gid(NOBODY).current_dir("/");
-    } else {
-        closed = 0;
+        assert!(Command::new("cp").args([Path::new(LEASEHOLD), &program]).status().unwrap().success());
     }
+    let look = |verb: &str| {
+        let mut command = asked(verb, &program, &data);
+        if root_looks {
+            command.uid(NOBODY).gid(NOBODY).current_dir("/");
+        }
+        command.output().unwrap()
+    };
     fs::set_permissions(&data, Permissions::from_mode(closed)).unwrap();
-    let owner = format!("run the doctor as user {}", rustix::process::geteuid().as_raw());
-    has(&told(command.output().unwrap()), &["cannot be looked into", "ermission denied", &owner]);
+    let owner = rustix::process::geteuid().as_raw();
+    let doctors = format!("run the doctor as user {owner}");
+    has(&told(look("doctor")), &["cannot be looked into", "ermission denied", &doctors]);
+
+    // Whoever asks the control plane itself is not told that there is none.
+    let refused = look("ps");
+    assert_eq!(refused.status.code(), Some(4), "{refused:?}");
+    let said = String::from_utf8(refused.stderr).unwrap();
+    has(&said, &["is closed to this user", &format!("as user {owner}"), "LEASEHOLD_ADDR"]);
     fs::set_permissions(&data, Permissions::from_mode(0o700)).unwrap();
 }
