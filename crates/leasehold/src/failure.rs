@@ -4,6 +4,7 @@ use std::io::{self, Write as _};
 
 use crate::client::RequestError;
 use crate::exit::Exit;
+use crate::output::harmless;
 use crate::spec::SpecError;
 use crate::target::TargetError;
 
@@ -57,7 +58,7 @@ pub(crate) fn is_closed_pipe(error: &anyhow::Error) -> bool {
 /// Says an error with its causes.
 pub(crate) fn tell(error: &anyhow::Error) {
     // That stderr is gone cannot be told anywhere.
-    let _ = writeln!(io::stderr().lock(), "error: {}", text(error));
+    let _ = writeln!(io::stderr().lock(), "error: {}", harmless(&text(error)));
 }
 
 /// An error with its causes, each cause that is not part of the sentence already.

@@ -101,7 +101,11 @@ impl OutputArgs {
         out: &mut impl Write,
     ) -> io::Result<()> {
         match self.format() {
-            Format::Table => page(out),
+            Format::Table => {
+                let mut text = Vec::new();
+                page(&mut text)?;
+                out.write_all(harmless(&String::from_utf8_lossy(&text)).as_bytes())
+            }
             Format::Json => {
                 serde_json::to_writer_pretty(&mut *out, item)?;
                 writeln!(out)
@@ -117,9 +121,19 @@ impl OutputArgs {
     /// Says something of ours on stderr, unless told to be quiet. That stderr is gone is no reason to stop.
     pub(crate) fn note(&self, text: &str) {
         if !self.quiet {
-            let _ = writeln!(io::stderr().lock(), "{text}");
+            let _ = writeln!(io::stderr().lock(), "{}", harmless(text));
         }
     }
+}
+
+/// What stands on one line of ours and stays there: what people and machines named may hold any character.
+pub(crate) fn on_one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
+}
+
+/// `text` without what a terminal obeys instead of showing it.
+pub(crate) fn harmless(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() && !matches!(c, '\n' | '\t') { '\u{fffd}' } else { c }).collect()
 }
 
 /// A stream of ours that cannot be written, named. The kind stays: who closed a pipe on purpose is told nothing.
@@ -132,9 +146,7 @@ fn table<T: Row>(items: &[T]) -> Table {
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);
     table.set_header(T::HEADS.iter().map(|head| head.to_uppercase()));
     for item in items {
-        // One line per item: what a person named may hold any character.
-        let on_one_line = |cell: String| cell.chars().map(|c| if c.is_control() { ' ' } else { c }).collect::<String>();
-        table.add_row(item.cells().into_iter().map(on_one_line));
+        table.add_row(item.cells().iter().map(|cell| on_one_line(cell)));
     }
     for column in table.column_iter_mut() {
         column.set_padding((0, 2));
@@ -166,6 +178,16 @@ mod tests {
         let pets = [Pet("Rex", "dog"), Pet("Tom the Great", "cat\nand more")];
         let lines: Vec<String> = table(&pets).lines().map(|line| line.trim_end().to_owned()).collect();
         assert_eq!(lines, ["NAME           KIND", "Rex            dog", "Tom the Great  cat and more"]);
+    }
+
+    #[test]
+    fn no_text_of_somebody_reaches_the_terminal_as_a_command() {
+        let pet = Pet("Rex", "dog\u{1b}]0;owned\u{7}\u{9b}2J");
+        let output = OutputArgs { output: Format::Table, quiet: false };
+        let mut text = Vec::new();
+        output.write_one(&pet, "Rex", |out| writeln!(out, "a\t{}", pet.1), &mut text).unwrap();
+        assert_eq!(String::from_utf8(text).unwrap(), "a\tdog\u{fffd}]0;owned\u{fffd}\u{fffd}2J\n");
+        assert!(!table(&[pet]).lines().any(|line| line.contains(char::is_control)));
     }
 
     #[test]

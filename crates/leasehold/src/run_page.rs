@@ -9,6 +9,7 @@ use leasehold_wire::api::run::{AttemptDetail, Outcome, OutcomeKind, RunDetail};
 
 use crate::exit::Exit;
 use crate::log_words;
+use crate::output::on_one_line;
 use crate::times::TimeArgs;
 
 /// The exit code that tells how a run stands.
@@ -66,7 +67,7 @@ fn evidence_in_words(name: &str) -> String {
 /// Writes the page of a run.
 pub(crate) fn write(out: &mut dyn Write, run: &RunDetail, times: TimeArgs) -> io::Result<()> {
     let item = &run.item;
-    let mut line = |name: &str, value: &str| writeln!(out, "{:<10} {value}", format!("{name}:"));
+    let mut line = |name: &str, value: &str| writeln!(out, "{:<10} {}", format!("{name}:"), on_one_line(value));
     line("Run", &item.id.to_string())?;
     line("Name", &item.name)?;
     line("Project", item.project.as_str())?;
@@ -107,7 +108,7 @@ pub(crate) fn write(out: &mut dyn Write, run: &RunDetail, times: TimeArgs) -> io
 
 fn write_attempt(out: &mut dyn Write, attempt: &AttemptDetail, times: TimeArgs) -> io::Result<()> {
     writeln!(out, "\nAttempt {}: {}", attempt.number, attempt.state)?;
-    let mut line = |name: &str, value: &str| writeln!(out, "  {:<10} {value}", format!("{name}:"));
+    let mut line = |name: &str, value: &str| writeln!(out, "  {:<10} {}", format!("{name}:"), on_one_line(value));
     if let Some(worker) = &attempt.worker {
         line("Worker", worker.as_str())?;
     }

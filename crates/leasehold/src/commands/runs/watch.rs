@@ -9,7 +9,7 @@ use crate::commands::connected::Connected;
 use crate::commands::following::{ended, left};
 use crate::exit::Exit;
 use crate::interrupt::Interrupts;
-use crate::output::Format;
+use crate::output::{Format, on_one_line};
 use crate::times::TimeArgs;
 use crate::waiting;
 
@@ -80,7 +80,8 @@ impl Watch {
 
 fn line(event: &Event, times: TimeArgs) -> String {
     let facts: Vec<String> = event.facts.iter().map(|(name, fact)| format!("{name}={fact}")).collect();
-    format!("{} {:<18} {} {}", times.show(event.at.0), event.kind, event.actor, facts.join(" ")).trim_end().to_owned()
+    let said = format!("{} {:<18} {} {}", times.show(event.at.0), event.kind, event.actor, facts.join(" "));
+    on_one_line(said.trim_end())
 }
 
 #[cfg(test)]
@@ -95,5 +96,10 @@ mod tests {
         )
         .unwrap();
         assert_eq!(line(&event, TimeArgs { utc: true }), "2026-01-31T03:00:00Z attempt.claimed    worker:nas score=3");
+
+        let mut event = event;
+        event.facts.insert("why".to_owned(), "x\n2026-01-31T03:00:01Z run.ended \u{1b}[2J".to_owned());
+        let line = line(&event, TimeArgs { utc: true });
+        assert!(!line.contains(char::is_control), "nobody's words are a line of ours: {line:?}");
     }
 }

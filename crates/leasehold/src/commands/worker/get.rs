@@ -11,6 +11,7 @@ use leasehold_wire::api::worker::WorkerDetail;
 
 use crate::commands::connected::Connected;
 use crate::exit::Exit;
+use crate::output::on_one_line;
 use crate::times::{TimeArgs, coarse};
 
 const AFTER_HELP: &str = "\
@@ -44,7 +45,7 @@ impl Get {
 
 fn page(out: &mut dyn Write, worker: &WorkerDetail, times: TimeArgs) -> io::Result<()> {
     let item = &worker.item;
-    let mut line = |name: &str, value: &str| writeln!(out, "{:<13} {value}", format!("{name}:"));
+    let mut line = |name: &str, value: &str| writeln!(out, "{:<13} {}", format!("{name}:"), on_one_line(value));
     line("Worker", item.id.as_str())?;
     line("Status", item.status.as_str())?;
     line("Enrolled", &times.show(item.enrolled_at.0))?;
