@@ -4,6 +4,7 @@
 //! violation: a wall that cannot fail is none. The rules themselves stand in `ARCHITECTURE.md`.
 
 mod arrows;
+mod documents;
 mod repository;
 mod rules;
 mod worker_tree;
@@ -46,6 +47,7 @@ pub(crate) fn check() -> Result<()> {
     violations.extend(worker_tree::violations(&worker_tree::read()?));
     violations.extend(rules::violations(&files));
     violations.extend(repository::violations(&files));
+    violations.extend(documents::violations(&files));
     violations.sort();
     violations.dedup();
 

@@ -2,7 +2,7 @@
 //!
 //! The disk is asked through a port, because a service reads no file system; which marks count is
 //! [`leasehold_core::disk`]. Renewals and ends are never refused here: the store keeps a reserve for them. (Control
-//! design, *Logs, artifacts, secrets*; issue 3, *Disk*.)
+//! design, *Logs, artifacts, secrets*.)
 
 use leasehold_core::disk::{Room, Space};
 use leasehold_core::time::Millis;

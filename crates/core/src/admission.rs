@@ -1,7 +1,8 @@
 //! A run is submitted: pending, with attempt 1, at the moment it is stored.
 //!
 //! The same submission again, by its idempotency key or its own id, is the same run; another under the same name is
-//! refused. What is compared is what was asked, not what it became: a task that was edited since changes no request. (Product, *Runs*; control design, *Store*.)
+//! refused. What is compared is what was asked, not what it became: a task that was edited since changes no request.
+//! (Product, *The command line*; control design, *Store*.)
 
 use crate::actor::Actor;
 use crate::attempt::Attempt;

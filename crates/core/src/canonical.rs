@@ -2,7 +2,7 @@
 //!
 //! The form is a small part of JSON: booleans, integers, texts, lists, maps with sorted keys; no spaces, no null,
 //! no floats (their spelling differs between writers). What is hashed and what stores keep is always this form.
-//! (Protocol, *digests*; ADR-0012 §4.)
+//! (Protocol, *Bodies*; ADR-0012 §4.)
 
 use std::collections::BTreeMap;
 

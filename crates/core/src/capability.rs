@@ -1,7 +1,8 @@
 //! What a worker can do: detected at its start, declared at registration, matched by [`crate::placement`].
 //!
 //! A value exists only if it is within every limit, so nothing that holds one checks again. Its canonical bytes
-//! and digest make an unchanged worker recognisable. (Control, *Placement*; worker, *Capabilities*; ADR-0012 §4.)
+//! and digest make an unchanged worker recognisable. (Control design, *Placement*; worker design,
+//! *Capabilities*; ADR-0012 §4.)
 
 use std::collections::{BTreeMap, BTreeSet};
 

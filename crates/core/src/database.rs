@@ -3,7 +3,7 @@
 //! A PostgreSQL standby that is promoted begins a new timeline, with a higher number; the old primary, when it comes back,
 //! still is on the lower one and lacks what was acknowledged since. A control plane remembers the highest that it has seen
 //! and trusts no lower one. Two standbys promoted from the same primary have the same number: who promotes them tells them
-//! apart, nobody else can. (Issue 4, *Must hold* 3; `docs/operating-postgresql.md`.)
+//! apart, nobody else can. (`docs/operating-postgresql.md`.)
 
 use std::fmt;
 

@@ -3,7 +3,7 @@
 //! At the control plane logs give way first (they stay on their workers), then new work, never a renewal or an end: for
 //! those a reserve is kept, given up when nothing else is left and taken back when there is room. At a worker a low disk
 //! takes no new offer. Every mark has a distance to the one that ends it, so that nothing flickers; on a small file system
-//! the marks are shares of it. (Control design, *Logs*; worker design, *Inbox*; issue 3, *Disk*.)
+//! the marks are shares of it. (Control design, *Logs*; `docs/guide.md`, *When things break*.)
 
 use crate::limits;
 

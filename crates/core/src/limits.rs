@@ -1,7 +1,7 @@
 //! Every number that bounds the product, in one place, with its unit. Both sides of a connection enforce them.
 //!
-//! A size is in bytes, a count is in things, a span is [`Millis`]. (Design rule *bounded everywhere*; protocol;
-//! control, *Placement*; worker, *Inbox* and *Leases*.)
+//! A size is in bytes, a count is in things, a span is [`Millis`]. (Design, *Bounded everywhere*; protocol, *Limits*;
+//! control design, *Placement*; worker design, *Inbox* and *Leases*.)
 
 use crate::time::Millis;
 

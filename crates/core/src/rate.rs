@@ -1,7 +1,7 @@
 //! How often somebody may call: a bucket that time fills and calls empty.
 //!
 //! Pure: whoever keeps buckets brings the clock, the boot-time one, which nobody sets. (Protocol, *Errors*: `rate_limited`;
-//! design rule *bounded everywhere*.)
+//! design, *Bounded everywhere*.)
 
 use crate::time::{BootInstant, Millis};
 

@@ -2,7 +2,7 @@
 //!
 //! A version is one to four numbers with an optional pre-release. Its own type, because runtimes print what no
 //! package ecosystem's parser takes (`1.8.0_392`, `5.2.15(1)-release`): [`Version::from_printed`] reads those, and
-//! everything else is strict. (Control, *Placement*.)
+//! everything else is strict. (Control design, *Placement*.)
 
 use std::cmp::Ordering;
 use std::fmt;

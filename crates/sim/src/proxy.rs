@@ -2,8 +2,8 @@
 //! silence, resets.
 //!
 //! It moves bytes and knows nothing of TLS or HTTP, so what it does to a conversation is what a network may do. A
-//! connection that lost a byte never passes another one: it is reset as soon as bytes may pass again. (Proof, *What may
-//! fail*, the network.)
+//! connection that lost a byte never passes another one: it is reset as soon as bytes may pass again. (Design, *What may
+//! fail*.)
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};

@@ -2,7 +2,7 @@
 //!
 //! [`v1`] holds the worker protocol, one file per message; `api` (behind a feature that the worker lacks) holds the
 //! operator API. Parsing is strict: known fields only, every bound of [`leasehold_core::limits`], no null, no float, no
-//! name twice, and an error that names the field. (Protocol; README, *The house*.)
+//! name twice, and an error that names the field. (Protocol; design, *The map*.)
 //!
 //! Never here: I/O, HTTP types, a decision about a session or lease. Messages carry core's own types, so what was
 //! parsed is valid; what remains to be decided is decided in `core`.

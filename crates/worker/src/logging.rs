@@ -1,8 +1,7 @@
 //! Log lines on stderr, under the `tracing` facade: time, level, message, fields; as text or as JSON.
 //!
 //! Small on purpose: no spans, no filters by module. What libraries below say is shown from `warn` on only, because
-//! their finer levels may show headers, and a header may be a token. (Dependencies, *metrics, logs*; worker design,
-//! *Capabilities and configuration*.)
+//! their finer levels may show headers, and a header may be a token. (Worker design, *Capabilities and configuration*.)
 
 use std::fmt::{self, Write as _};
 use std::io::Write;

@@ -1,7 +1,7 @@
 //! Why is this run still pending? A pure answer from what is known of the run and of every worker.
 //!
 //! "No registered worker can ever run this" is told apart from "capable workers are busy": the first needs a
-//! person, the second needs time. (Control, *Placement*.)
+//! person, the second needs time. (Control design, *Placement*.)
 
 use std::collections::{BTreeMap, BTreeSet};
 

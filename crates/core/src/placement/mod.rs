@@ -1,7 +1,7 @@
 //! Where a run may go: what a worker must have, and which of those that have it are better.
 //!
 //! Requirements admit, preferences only order. Both are within hard limits and have one canonical form, whose
-//! digest names a lane of the dispatcher. (Control, *Placement*; ADR-0012 §4.)
+//! digest names a lane of the dispatcher. (Control design, *Placement*; ADR-0012 §4.)
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -2,7 +2,7 @@
 //!
 //! The master key that opens the installation there is the one that is given, or that of the data directory; where those two
 //! differ, the installation's keys are sealed anew on their way. The data directory remembers which history of the database it
-//! went to, as every replica's does. (Issue 4, *What works at the end*.)
+//! went to, as every replica's does. (`docs/operating-postgresql.md`.)
 
 use std::path::Path;
 use std::sync::{Arc, Mutex, PoisonError};

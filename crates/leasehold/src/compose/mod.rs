@@ -1,6 +1,6 @@
 //! The only place that picks an adapter: a data directory, and what was said of the database, become a control plane.
 //!
-//! (README of the design, *The house*; decisions, *Access on one machine*.)
+//! (Design, *The map*; decisions, *Access on one machine*.)
 
 mod migrate_store;
 mod postgres;

@@ -1,7 +1,7 @@
 //! The store at a URL: PostgreSQL, for any number of replicas.
 //!
 //! The data directory still is this replica's alone: its lock, its admin socket, and the highest timeline of the database
-//! that it has seen. A database that lags behind that is refused, at every connection. (Issue 4, *Must hold* 3.)
+//! that it has seen. A database that lags behind that is refused, at every connection. (`docs/operating-postgresql.md`.)
 
 use std::sync::{Arc, Mutex, PoisonError};
 

@@ -73,7 +73,7 @@ pub(crate) enum Part {
     Person(Worker),
 }
 
-/// What is never drawn, and why no promise is made for it. (Design, *What may fail*; `proof.md`, invariant 2.)
+/// What is never drawn, and why no promise is made for it. (Design, *What may fail*; proof, *Invariants*, 2.)
 pub(crate) const EXCLUDED: &[(&str, &str)] = &[
     (
         "a launcher frozen while its agent is frozen or gone",

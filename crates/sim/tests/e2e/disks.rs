@@ -1,5 +1,5 @@
 //! A worker on a real disk that is full, or read-only, and then is not: it takes nothing new, keeps what runs true, says
-//! what is wrong, and goes on by itself when there is room. (Issue *Survive*, *Disk*.)
+//! what is wrong, and goes on by itself when there is room. (Worker design, *Inbox*.)
 
 use anyhow::{Result, ensure};
 use leasehold_sim::cluster::{Cluster, WorkerOptions};

@@ -11,7 +11,7 @@
 //! | `finished` | everything | says so |
 //!
 //! A mark is taken back only once it is certain that nothing was committed. Rows are copied in one transaction, read back and
-//! compared before it is committed. (Issue 4, *What works at the end*; `docs/operating-postgresql.md`.)
+//! compared before it is committed. (`docs/operating-postgresql.md`.)
 
 use std::time::Duration;
 

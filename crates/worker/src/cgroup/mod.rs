@@ -7,7 +7,7 @@
 //!
 //! Nothing outside of the home is ever changed but the list of controllers that its parent hands down. Without a home
 //! everything still works: descendants are found by a walk, limits are somebody else's (`best_effort`) or refused.
-//! (Worker design, *Launcher*; decisions, *cgroups*.)
+//! (Worker design, *Launcher*; `docs/guide.md`, *Limits of a job*.)
 
 mod home;
 mod job;

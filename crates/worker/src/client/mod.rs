@@ -2,7 +2,7 @@
 //! answered, refused, certainly not done, unknown.
 //!
 //! Two connections: control (heartbeat, pull, acknowledgements, end), and bulk (logs), opened on demand and closed when
-//! idle, so that no transfer delays a heartbeat. (Protocol; dependencies, *transport settings*.)
+//! idle, so that no transfer delays a heartbeat. (Protocol.)
 
 pub mod connection;
 mod messages;

@@ -3,7 +3,7 @@
 //!
 //! The binary reads the environment and passes it in; nothing here does. An unknown key or a value out of range is refused
 //! before anything starts, with what is allowed. [`key`] holds every key; the commented default file is made from it.
-//! (Worker design, *Capabilities and configuration*; decisions, *Uid*.)
+//! (Worker design, *Capabilities and configuration*; decisions, *Users*.)
 
 mod gpus;
 mod key;

@@ -2,8 +2,8 @@
 //! name the same version and so never overlap with a beat.
 //!
 //! A lost answer is known by its number: a conflict by exactly one, while this process has an unanswered call of that
-//! version (or one that was answered `overloaded`), is its own; anything else is a doubled or rolled-back process, which stops as fenced. (Protocol, *Session
-//! fence*; worker design, *Leases*.)
+//! version (or one that was answered `overloaded`), is its own; anything else is a doubled or rolled-back process, which stops as
+//! fenced. (Protocol, *heartbeat*; worker design, *Leases*.)
 
 use leasehold_core::counter::SessionVersion;
 use leasehold_core::deadline::heartbeat_interval;

@@ -19,7 +19,7 @@
 //! | `shutdown` | the agent's own drain, offline, exit |
 //! | `status` | what it does now, for people |
 //!
-//! (Worker design, all of it; decisions, *In the first slice*.)
+//! (Worker design, all of it.)
 
 mod backoff;
 mod drain;

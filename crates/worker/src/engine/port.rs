@@ -1,8 +1,8 @@
 //! What crosses the edge of the engine: what happened (inputs), what is to be done (effects), and what calls say.
 //!
 //! Core types only: no wire message, no file, no process. The driver carries an effect out and answers with the
-//! operation it named; an effect that is never answered is a crash. (Decisions, *In the first slice*: the agent is a
-//! step function over ports for time, network, disk and processes.)
+//! operation it named; an effect that is never answered is a crash. The agent is a step function over ports for
+//! time, network, disk and processes, so that the simulation drives the real one. (Proof, *Simulation*.)
 
 use leasehold_core::attempt::{
     Callback, EvidenceKind, Handle, Left, LogPin, RejectReason, RunningCall, Starting, StopReason, Usage,

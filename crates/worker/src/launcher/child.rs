@@ -3,7 +3,7 @@
 //! Its control group (the barrier names it), supplementary groups, then the barrier (still as the agent's user: the
 //! directory is 0700), then gid, uid, working directory, death signal (each change of user clears it), then whether
 //! the launcher is still the parent, then the deadline once more: the link may have waited for the disk. (Decisions,
-//! *Uid*; launcher facts, *Traps*.)
+//! *Order in the child*; launcher facts, *Traps*.)
 
 use std::ffi::OsString;
 use std::io::{self, Read, Write};

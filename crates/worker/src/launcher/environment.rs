@@ -1,8 +1,8 @@
 //! What a job sees of its surroundings: a clean environment, the revision's variables, and `LEASEHOLD_*`.
 //!
 //! Nothing of the agent's own environment reaches a job but the four values of [`UserEnvironment`]. Later layers
-//! win, so a revision may set `PATH`, and never `LEASEHOLD_FENCE`. (Decisions, *Working directory and environment*;
-//! product, *Secrets and the process*.)
+//! win, so a revision may set `PATH`, and never `LEASEHOLD_FENCE`. (Decisions, *Directories and environment*;
+//! product, *A task file*.)
 
 use std::collections::BTreeMap;
 use std::path::Path;

@@ -4,7 +4,7 @@
 //! Output never holds up an end: what cannot be written is kept in the same bounded tail, what falls out of it counts as
 //! dropped, and the log goes on, behind a cut, when the disk takes writes again. A frame that was written in part is
 //! taken back, so the file always ends with a whole one. The summary says in any case how much is missing and why,
-//! for the receipt has room of its own. (Worker design, *Launcher*, *Output*; issue 3, *Disk*.)
+//! for the receipt has room of its own. (Worker design, *Launcher*.)
 
 use std::collections::VecDeque;
 use std::fs::File;

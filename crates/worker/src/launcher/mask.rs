@@ -1,7 +1,7 @@
 //! Secrets leave the output before a byte of it reaches a disk, also when a secret is split across writes.
 //!
 //! Each stream passes its own [`Masked`]; what could be the beginning of a secret is held back until it is decided.
-//! Without secrets this copies nothing. (Worker design, *Launcher*; product, *Secrets*.)
+//! Without secrets this copies nothing. (Worker design, *Launcher*; control design, *Logs, artifacts, secrets*.)
 
 use std::borrow::Cow;
 

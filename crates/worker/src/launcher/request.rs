@@ -1,8 +1,7 @@
 //! What the agent tells a launcher to do: one versioned message over a pipe, never an argument, never a file, because
 //! it holds the job's secrets and the completion token.
 //!
-//! Deadlines are instants of the boot-time clock, which both processes share. (Worker design, *Launcher*; decisions,
-//! *versioned messages between agent and launcher*.)
+//! Deadlines are instants of the boot-time clock, which both processes share. (Worker design, *Launcher*.)
 
 use std::collections::BTreeMap;
 use std::str::FromStr;

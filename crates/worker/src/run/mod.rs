@@ -1,7 +1,7 @@
 //! The driver: carries out what the engine says, and tells it what became of it. It decides nothing.
 //!
 //! A current-thread runtime for the network and the timer, one thread that syncs, short-lived threads for what blocks
-//! (a launcher's answer, a look at an attempt). Every task ends with the driver. (Worker design; ARCHITECTURE, *worker*.)
+//! (a launcher's answer, a look at an attempt). Every task ends with the driver. (Worker design.)
 
 mod disk;
 mod faults;

@@ -1,6 +1,6 @@
 //! The start path on this machine: identity, ownership, place, what earlier lives left, what the machine can do.
 //!
-//! Each step refuses with what to do about it. (Worker design, *One start path*; decisions, *Uid*.)
+//! Each step refuses with what to do about it. (Worker design, *One start path*; decisions, *Users*.)
 
 use std::collections::BTreeSet;
 use std::os::fd::OwnedFd;

@@ -2,8 +2,7 @@
 //!
 //! The list is the worker's own (`leasehold-worker fault-points`), so a step that is added to the worker is tried here
 //! without anybody adding it. Many workers on one control plane live through the scenarios side by side, each with runs
-//! pinned to it. A point that no scenario comes to is a failure, too. (Proof, *Crash points*; issue *Survive*, *Must
-//! hold* 1.)
+//! pinned to it. A point that no scenario comes to is a failure, too. (Proof, *Crash points*.)
 
 mod life;
 mod scenario;
