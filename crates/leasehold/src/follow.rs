@@ -1,8 +1,12 @@
 //! A run's output on our own streams: byte for byte, stdout to stdout and stderr to stderr, across broken connections.
 
+use std::io;
+use std::os::fd::{AsFd as _, BorrowedFd};
+
 use leasehold_wire::api::log::{End, LogEvent, OutputStream};
 use leasehold_wire::api::route;
-use tokio::io::{AsyncWrite, AsyncWriteExt as _};
+use rustix::event::{PollFd, PollFlags, poll};
+use rustix::io::Errno;
 
 use crate::client::{Client, RequestError};
 use crate::log_words;
@@ -32,7 +36,7 @@ impl Wanted<'_> {
 
 /// Copies the output of a run to ours, says what is missing of it, and answers its end.
 pub(crate) async fn output(client: &Client, wanted: Wanted<'_>, notes: &OutputArgs) -> anyhow::Result<End> {
-    let mut streams = Streams { stdout: tokio::io::stdout(), stderr: tokio::io::stderr() };
+    let mut streams = Streams { stdout: Own::Stdout, stderr: Own::Stderr };
     let end = copy(client, wanted, notes, &mut streams).await?;
     if let Some(note) = log_words::note(&end.log) {
         notes.note(&note);
@@ -50,7 +54,7 @@ async fn copy(
     client: &Client,
     wanted: Wanted<'_>,
     notes: &OutputArgs,
-    streams: &mut Streams<impl AsyncWrite + Unpin, impl AsyncWrite + Unpin>,
+    streams: &mut Streams<impl Sink, impl Sink>,
 ) -> anyhow::Result<End> {
     let mut reconnect = Reconnect::default();
     let mut after = None;
@@ -83,7 +87,45 @@ async fn copy(
     }
 }
 
-impl<O: AsyncWrite + Unpin, E: AsyncWrite + Unpin> Streams<O, E> {
+/// Takes bytes of output, so that a reader sees them now, whatever comes later.
+trait Sink {
+    async fn put(&mut self, bytes: Vec<u8>) -> io::Result<()>;
+}
+
+/// A stream of this process. A terminal or pipe that others work with without blocking, and so we do, is waited for.
+#[derive(Debug, Clone, Copy)]
+enum Own {
+    Stdout,
+    Stderr,
+}
+
+impl Sink for Own {
+    async fn put(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+        let own = *self;
+        let put = move || match own {
+            Self::Stdout => write_all(io::stdout().as_fd(), &bytes),
+            Self::Stderr => write_all(io::stderr().as_fd(), &bytes),
+        };
+        tokio::task::spawn_blocking(put).await?
+    }
+}
+
+fn write_all(to: BorrowedFd<'_>, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(to, bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::INTR) => {}
+            Err(Errno::AGAIN) => match poll(&mut [PollFd::from_borrowed_fd(to, PollFlags::OUT)], None) {
+                Ok(_) | Err(Errno::INTR) => {}
+                Err(errno) => return Err(errno.into()),
+            },
+            Err(errno) => return Err(errno.into()),
+        }
+    }
+    Ok(())
+}
+
+impl<O: Sink, E: Sink> Streams<O, E> {
     async fn show(&mut self, client: &Client, event: LogEvent, notes: &OutputArgs) -> anyhow::Result<()> {
         match event {
             LogEvent::Output(output) => {
@@ -93,8 +135,8 @@ impl<O: AsyncWrite + Unpin, E: AsyncWrite + Unpin> Streams<O, E> {
                     reason: "output that is neither text nor base64".to_owned(),
                 })?;
                 match stream {
-                    OutputStream::Stdout => write("stdout", &mut self.stdout, &bytes).await?,
-                    OutputStream::Stderr => write("stderr", &mut self.stderr, &bytes).await?,
+                    OutputStream::Stdout => put("stdout", &mut self.stdout, bytes).await?,
+                    OutputStream::Stderr => put("stderr", &mut self.stderr, bytes).await?,
                 }
             }
             LogEvent::Attempt(attempt) if attempt.number > 1 => {
@@ -110,13 +152,8 @@ impl<O: AsyncWrite + Unpin, E: AsyncWrite + Unpin> Streams<O, E> {
     }
 }
 
-async fn write(name: &str, to: &mut (impl AsyncWrite + Unpin), bytes: &[u8]) -> std::io::Result<()> {
-    let written = async {
-        to.write_all(bytes).await?;
-        // Live: a reader sees it now, whatever comes later.
-        to.flush().await
-    };
-    written.await.map_err(|error| cannot_write(name, &error))
+async fn put(name: &str, to: &mut impl Sink, bytes: Vec<u8>) -> io::Result<()> {
+    to.put(bytes).await.map_err(|error| cannot_write(name, &error))
 }
 
 #[cfg(test)]
@@ -125,6 +162,13 @@ mod tests {
     use crate::output::Format;
     use crate::scripted_server::{answer, serve};
     use crate::target::Target;
+
+    impl Sink for Vec<u8> {
+        async fn put(&mut self, bytes: Vec<u8>) -> io::Result<()> {
+            self.extend(bytes);
+            Ok(())
+        }
+    }
 
     #[tokio::test]
     async fn each_stream_gets_its_own_bytes() {

@@ -1,5 +1,7 @@
 //! A control plane, a worker on another machine, and every verb of the command line between them.
 
+use std::io::Read as _;
+
 use anyhow::Result;
 use leasehold_sim::cluster::{Cluster, WorkerOptions};
 use leasehold_sim::eventually::eventually;
@@ -176,4 +178,26 @@ fn a_first_start_whose_port_is_busy_makes_nothing_and_shows_no_token() -> Result
         assert!(!refused.stderr.contains("token") && !cluster.data().exists(), "{refused}");
     }
     Ok(())
+}
+
+#[test]
+fn output_waits_for_a_reader_that_made_its_pipe_non_blocking() -> Result<()> {
+    let mut cluster = Cluster::start()?;
+    cluster.join(WorkerOptions::named("near"))?;
+    let run = cluster.submit(&["--", "seq", "1", "50000"]);
+    cluster.cli(&["runs", "watch", &run, "--exit-status"])?.expect_code(0);
+
+    // As a terminal is that a program works with so: a full one says *again later*.
+    let (mut reader, writer) = std::io::pipe()?;
+    rustix::fs::fcntl_setfl(&writer, rustix::fs::OFlags::NONBLOCK)?;
+    let mut logs = cluster.leasehold().args(["logs", &run]).stdout(writer).spawn()?;
+    eventually("a full pipe", || match rustix::io::ioctl_fionread(&reader) {
+        Ok(bytes) if bytes > 60_000 => Ok(()),
+        other => Err(format!("{other:?}")),
+    })?;
+    let mut text = String::new();
+    reader.read_to_string(&mut text)?;
+    assert_eq!(logs.wait()?.code(), Some(0));
+    assert!(text.lines().eq((1..=50_000).map(|number| number.to_string())), "{} bytes arrived", text.len());
+    cluster.shut_down()
 }
