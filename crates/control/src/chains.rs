@@ -12,6 +12,7 @@ use leasehold_store::outcome::StoreError;
 
 use crate::hints::Topic;
 use crate::plane::ControlPlane;
+use crate::rounds::Pace;
 
 /// The shortest between two rounds: ends may be many.
 const ROUND_MIN: Millis = Millis::new(20);
@@ -23,23 +24,9 @@ const ROUND_RETRY: Millis = Millis::from_secs(1);
 impl ControlPlane {
     /// Runs rounds until the control plane drains.
     pub(crate) async fn chain_loop(&self) {
-        while !self.is_draining() {
-            let wait = match self.chain_round().await {
-                Ok(wait) => wait,
-                Err(error) => {
-                    tracing::warn!(error = %error, "chains were not settled; it is repeated");
-                    ROUND_RETRY.to_std()
-                }
-            };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.drained() => break,
-                () = async {
-                    self.hints().chains_hinted().await;
-                    tokio::time::sleep(ROUND_MIN.to_std()).await;
-                } => {}
-            }
-        }
+        let pace = Pace { gathered: Some(ROUND_MIN), retry: ROUND_RETRY };
+        let failed = |error: &StoreError| tracing::warn!(error = %error, "chains were not settled; it is repeated");
+        self.rounds(pace, || self.chain_round(), || self.hints().chains_hinted(), failed).await;
     }
 
     /// Settles what is new; answers how long until the next round.

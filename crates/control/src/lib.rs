@@ -32,6 +32,7 @@ pub mod query;
 mod recover;
 pub mod resolve;
 pub mod room;
+mod rounds;
 pub mod schedule;
 pub mod seal;
 pub mod sessions;

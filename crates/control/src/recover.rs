@@ -13,6 +13,7 @@ use leasehold_store::view::Scanned;
 
 use crate::hints::Topic;
 use crate::plane::ControlPlane;
+use crate::rounds::Pace;
 
 /// The shortest between two rounds: hints may be many.
 const ROUND_MIN: Millis = Millis::new(250);
@@ -24,23 +25,9 @@ const ROUND_RETRY: Millis = Millis::from_secs(1);
 impl ControlPlane {
     /// Runs rounds until the control plane drains.
     pub(crate) async fn recovery_loop(&self) {
-        while !self.is_draining() {
-            let wait = match self.recovery_round().await {
-                Ok(wait) => wait,
-                Err(error) => {
-                    tracing::warn!(error = %error, "a recovery scan failed; it is repeated");
-                    ROUND_RETRY.to_std()
-                }
-            };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.drained() => break,
-                () = async {
-                    self.hints().recovery_hinted().await;
-                    tokio::time::sleep(ROUND_MIN.to_std()).await;
-                } => {}
-            }
-        }
+        let pace = Pace { gathered: Some(ROUND_MIN), retry: ROUND_RETRY };
+        let failed = |error: &StoreError| tracing::warn!(error = %error, "a recovery scan failed; it is repeated");
+        self.rounds(pace, || self.recovery_round(), || self.hints().recovery_hinted(), failed).await;
     }
 
     /// One round of every scan; answers how long until the next.

@@ -20,6 +20,7 @@ use crate::error::{Denied, OperatorResult, ServiceError};
 use crate::hints::Topic;
 use crate::plane::ControlPlane;
 use crate::principal::Caller;
+use crate::rounds::Pace;
 
 /// The shortest between two rounds, so that a store which calls the same thing due again and again is not asked without end.
 const ROUND_MIN: Millis = Millis::new(20);
@@ -31,20 +32,10 @@ const ROUND_RETRY: Millis = Millis::from_secs(1);
 impl ControlPlane {
     /// Runs rounds until the control plane drains.
     pub(crate) async fn schedule_loop(&self) {
-        while !self.is_draining() {
-            let wait = match self.schedule_round().await {
-                Ok(wait) => wait,
-                Err(error) => {
-                    tracing::warn!(error = %error, "schedules could not be looked at; they are again");
-                    ROUND_RETRY.to_std()
-                }
-            };
-            tokio::select! {
-                () = tokio::time::sleep(wait) => {}
-                () = self.drained() => break,
-                () = self.hints().schedule_hinted() => {}
-            }
-        }
+        let pace = Pace { gathered: None, retry: ROUND_RETRY };
+        let failed =
+            |error: &StoreError| tracing::warn!(error = %error, "schedules could not be looked at; they are again");
+        self.rounds(pace, || self.schedule_round(), || self.hints().schedule_hinted(), failed).await;
     }
 
     /// Fires what is due; answers how long until the next look.
