@@ -1,20 +1,17 @@
-//! The jobs of a chaos run: what each one does, how it is submitted, and the program that it is.
-//!
-//! A job writes down for itself what the product will be judged by: one short line for its start, one every
-//! [`BEAT`] while it lives, one for its end, each by a single append to a file of the machine it runs on. Its output is
-//! a pattern that can be computed again. Everything is drawn from the run's seed and the job's number.
+//! The jobs of a chaos run: what each one does, and how it is submitted. Everything is drawn from the run's seed and the
+//! job's number.
 
-use std::fs::{File, OpenOptions};
-use std::io::Write;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Duration;
+use std::path::Path;
 
-use anyhow::{Context, Result, bail};
 use serde_json::{Value, json};
 
-use super::boot_millis;
 use crate::seed::Seed;
+
+mod output;
+mod program;
+
+pub(crate) use output::{Stream, output};
+pub(crate) use program::run;
 
 /// Between two lines of a job that lives, in milliseconds.
 pub(crate) const BEAT: u64 = 200;
@@ -24,8 +21,6 @@ const SHORT_LEASE: u64 = 25_000;
 const LONG_LEASE: u64 = 120_000;
 /// Between SIGTERM and SIGKILL, in milliseconds.
 pub(crate) const GRACE: u64 = 1_000;
-/// A daemon that nobody stops ends by itself after this long, in milliseconds; the run is over by then, and it was found.
-const DAEMON_LIFE: u64 = 20 * 60 * 1000;
 
 /// How a job treats those who want to stop it, and what it leaves behind.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -289,169 +284,6 @@ fn own_seed(seed: u64, number: u64) -> Seed {
     Seed::of(seed ^ number.wrapping_mul(0x2545_f491_4f6c_dd1d))
 }
 
-/// A stream of a job's output.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stream {
-    Stdout,
-    Stderr,
-}
-
-impl Stream {
-    pub(crate) const ALL: [Self; 2] = [Self::Stdout, Self::Stderr];
-
-    pub(crate) const fn name(self) -> &'static str {
-        match self {
-            Self::Stdout => "stdout",
-            Self::Stderr => "stderr",
-        }
-    }
-
-    const fn of_line(number: u64) -> Self {
-        if number % 4 == 3 { Self::Stderr } else { Self::Stdout }
-    }
-}
-
-/// What an attempt has written to a stream after this many lines: bytes of any value, no two lines alike.
-pub(crate) fn output(run: &str, attempt: u64, stream: Stream, lines: u64) -> Vec<u8> {
-    (0..lines)
-        .filter(|number| Stream::of_line(*number) == stream)
-        .flat_map(|number| line(run, attempt, number))
-        .collect()
-}
-
-fn line(run: &str, attempt: u64, number: u64) -> Vec<u8> {
-    let mut bytes = format!("{number:06} {run} {attempt} ").into_bytes();
-    bytes.extend((0..number % 71).map(|at| u8::try_from((number * 31 + at * 7) % 256).unwrap_or(0)));
-    bytes.push(b'\n');
-    bytes
-}
-
-/// What a job's command line asks of it.
-#[derive(Debug, Default)]
-struct Work {
-    marks: PathBuf,
-    works_for: u64,
-    exit: u8,
-    lines: u64,
-    leaves_a_daemon: bool,
-    is_daemon: bool,
-}
-
-/// Who a job is: what its launcher told it.
-struct Identity {
-    run: String,
-    attempt: u64,
-    fence: u64,
-    worker: String,
-}
-
-/// The lines that one process appends.
-struct Marks {
-    file: File,
-    who: String,
-}
-
-impl Marks {
-    fn open(directory: &Path, who: &Identity) -> Result<Self> {
-        let path = directory.join(&who.worker);
-        let file = OpenOptions::new().append(true).create(true).open(&path);
-        let file = file.with_context(|| format!("cannot open {}", path.display()))?;
-        Ok(Self { file, who: format!("{} {} {}", who.run, who.attempt, std::process::id()) })
-    }
-
-    /// One line in one write: it is there whole, or not at all.
-    fn write(&mut self, what: &str, number: u64) -> Result<()> {
-        let line = format!("{what} {} {} {number}\n", self.who, boot_millis());
-        Ok(self.file.write_all(line.as_bytes())?)
-    }
-}
-
-/// The program of a job: does what its arguments say and ends with its code.
-pub(crate) fn run(arguments: &[String], variable: impl Fn(&str) -> Option<String>) -> Result<u8> {
-    let work = parse(arguments)?;
-    let text = |name: &str| variable(name).with_context(|| format!("{name} is not set"));
-    let who = Identity {
-        run: text("LEASEHOLD_RUN_ID")?,
-        attempt: text("LEASEHOLD_ATTEMPT")?.parse()?,
-        fence: text("LEASEHOLD_FENCE")?.parse()?,
-        worker: text("LEASEHOLD_WORKER")?,
-    };
-    let mut marks = Marks::open(&work.marks, &who)?;
-    if work.is_daemon {
-        let begin = boot_millis();
-        while boot_millis() - begin < DAEMON_LIFE {
-            marks.write("daemon", 0)?;
-            pause(BEAT);
-        }
-        return Ok(0);
-    }
-    marks.write("start", who.fence)?;
-    if work.leaves_a_daemon {
-        start_daemon(&work.marks)?;
-    }
-    let begin = boot_millis();
-    let mut printed = 0;
-    loop {
-        let elapsed = boot_millis() - begin;
-        let due = if elapsed >= work.works_for { work.lines } else { work.lines * elapsed / work.works_for };
-        for number in printed..due {
-            print(Stream::of_line(number), &line(&who.run, who.attempt, number))?;
-        }
-        printed = due;
-        marks.write("beat", printed)?;
-        if elapsed >= work.works_for {
-            break;
-        }
-        pause(BEAT.min(work.works_for - elapsed));
-    }
-    marks.write("end", work.exit.into())?;
-    Ok(work.exit)
-}
-
-fn parse(arguments: &[String]) -> Result<Work> {
-    let mut work = Work::default();
-    let mut words = arguments.iter();
-    while let Some(word) = words.next() {
-        let mut value = || words.next().with_context(|| format!("{word} needs a value"));
-        match word.as_str() {
-            "--marks" => work.marks = PathBuf::from(value()?),
-            "--for" => work.works_for = value()?.parse()?,
-            "--exit" => work.exit = value()?.parse()?,
-            "--lines" => work.lines = value()?.parse()?,
-            "--daemon" => work.leaves_a_daemon = true,
-            "--be-the-daemon" => work.is_daemon = true,
-            _ => bail!("a job knows no {word}"),
-        }
-    }
-    Ok(work)
-}
-
-/// Forks twice and leaves the session, as daemons do, and keeps the output open.
-fn start_daemon(marks: &Path) -> Result<()> {
-    let program = std::env::current_exe()?;
-    let mut command = Command::new("setsid");
-    command.arg("--fork").arg(program).args(["job", "--be-the-daemon", "--marks"]).arg(marks);
-    let status = command.stdin(Stdio::null()).status().context("cannot start setsid")?;
-    if status.success() { Ok(()) } else { bail!("setsid ended with {status}") }
-}
-
-fn print(stream: Stream, bytes: &[u8]) -> Result<()> {
-    match stream {
-        Stream::Stdout => {
-            let mut out = std::io::stdout().lock();
-            out.write_all(bytes)?;
-            out.flush()?;
-        }
-        Stream::Stderr => std::io::stderr().lock().write_all(bytes)?,
-    }
-    Ok(())
-}
-
-#[expect(clippy::disallowed_methods, reason = "a job that works for a while; nobody waits for a fact here")]
-fn pause(millis: u64) {
-    std::thread::sleep(Duration::from_millis(millis));
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -484,32 +316,5 @@ mod tests {
             [("project lab", 2), ("task default/single", 1), ("task default/triple", 3), ("task lab/single", 1)];
         assert_eq!(limits, expected.map(|(what, limit)| (what.to_owned(), limit)).into());
         assert!(load.iter().any(|job| job.places.mutex) && load.iter().any(|job| !job.places.mutex));
-    }
-
-    #[test]
-    fn a_job_writes_its_life_down_and_prints_its_pattern() {
-        let directory = tempfile::tempdir().unwrap();
-        let arguments: Vec<String> =
-            ["--marks", directory.path().to_str().unwrap(), "--for", "0", "--exit", "3"].map(str::to_owned).to_vec();
-        let code = run(&arguments, |name| {
-            let value = match name {
-                "LEASEHOLD_RUN_ID" => "r",
-                "LEASEHOLD_WORKER" => "near",
-                _ => "2",
-            };
-            Some(value.to_owned())
-        });
-        assert_eq!(code.unwrap(), 3);
-        let written = std::fs::read_to_string(directory.path().join("near")).unwrap();
-        let words: Vec<&str> = written.lines().map(|line| line.split(' ').next().unwrap()).collect();
-        assert_eq!(words, ["start", "beat", "end"], "{written}");
-    }
-
-    #[test]
-    fn the_pattern_grows_and_tells_attempts_apart() {
-        let (few, many) = (output("r", 1, Stream::Stdout, 10), output("r", 1, Stream::Stdout, 20));
-        assert!(many.starts_with(&few) && many.len() > few.len());
-        assert_ne!(output("r", 2, Stream::Stdout, 10), few);
-        assert_eq!(output("r", 1, Stream::Stderr, 4), line("r", 1, 3));
     }
 }
