@@ -124,11 +124,11 @@ pub(super) async fn plainly(db: Unlocked, call: &Claim) -> Result<Option<Outcome
 /// The statement of a plain claim.
 const CLAIM_PLAINLY: &str = concat!(
     "SELECT ",
-    lease_columns!(),
+    lease_columns!("l."),
     ", ",
-    run_columns!(),
+    run_columns!("r."),
     ", ",
-    attempt_columns!(),
+    attempt_columns!("a."),
     ", c.executes, c.lease_now, c.utc_now FROM claim_plainly($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11) c, \
      LATERAL (SELECT (c.the_lease).*) l, LATERAL (SELECT (c.the_run).*) r, LATERAL (SELECT (c.the_attempt).*) a"
 );

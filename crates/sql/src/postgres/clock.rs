@@ -303,14 +303,14 @@ async fn move_waits(tx: &Tx, step: Step) -> Result<(), Fault> {
 /// Takes every lock that stands for an end, in the one order: what is being decided on the clock as it was is written first.
 async fn lock_all(tx: &Tx) -> Result<(), Fault> {
     let workers = "SELECT id FROM worker WHERE current_session IS NOT NULL";
-    let workers = tx.all(workers, values![], rows::column::<WorkerId>).await?;
+    let workers = tx.all(workers, values![], rows::column::<WorkerId, _>).await?;
     let locked = "SELECT id FROM worker WHERE id = ANY ($1) ORDER BY id FOR NO KEY UPDATE";
-    tx.all(locked, [list(&workers)], rows::column::<WorkerId>).await?;
+    tx.all(locked, [list(&workers)], rows::column::<WorkerId, _>).await?;
     // No worker takes or gives back anything any more.
     let waits = "SELECT id FROM run WHERE state = 'retry_wait'";
     let held = "SELECT attempt FROM lease WHERE state = 'active'";
-    let waits = tx.all(waits, values![], rows::column::<RunId>).await?;
-    let held = tx.all(held, values![], rows::column::<AttemptId>).await?;
+    let waits = tx.all(waits, values![], rows::column::<RunId, _>).await?;
+    let held = tx.all(held, values![], rows::column::<AttemptId, _>).await?;
     Locks::Named { worker: None, runs: waits, attempts: held }.take(tx).await?;
     Ok(())
 }

@@ -94,6 +94,6 @@ async fn held(db: &Connection, call: &DeleteWorker) -> Result<Vec<AttemptId>, Fa
     let limit = call.limit.saturating_add(1);
     let mut held = db.all(live, values![call.worker, limit], rows::column).await?;
     let rest = limit.saturating_sub(held.len());
-    held.extend(db.all(open, values![call.worker, rest], rows::column::<AttemptId>).await?);
+    held.extend(db.all(open, values![call.worker, rest], rows::column::<AttemptId, _>).await?);
     Ok(held)
 }

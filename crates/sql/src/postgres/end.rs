@@ -70,7 +70,7 @@ pub(super) async fn plainly(db: Unlocked, call: &EndCall) -> Result<Option<Outco
                 lease_now.bind(),
                 utc_now.bind(),
             ],
-            rows::column::<i64>,
+            rows::column::<i64, _>,
         )
         .await?;
     if written.is_empty() {

@@ -26,6 +26,6 @@ pub(super) async fn write(tx: &Tx, worker: &WorkerId, faults: &[Fault]) -> Resul
 /// What a worker said last.
 pub(super) async fn of(tx: &Tx, worker: &WorkerId) -> Result<Vec<Fault>, Failed> {
     let sql = "SELECT faults FROM worker_fault WHERE worker = $1";
-    let Some(text) = tx.first(sql, values![*worker], rows::column::<String>).await? else { return Ok(Vec::new()) };
+    let Some(text) = tx.first(sql, values![*worker], rows::column::<String, _>).await? else { return Ok(Vec::new()) };
     stored::decode(&text).ok_or_else(|| Failed::Damaged(format!("the faults of worker {worker} cannot be read")))
 }

@@ -109,7 +109,7 @@ async fn judge_heads(tx: &Tx, heads: Vec<&mut Candidate>) -> Result<(), Fault> {
     let runs: Vec<RunId> = heads.iter().map(|head| head.run).collect();
     let holding = "SELECT DISTINCT run FROM attempt WHERE may_live AND run = ANY ($1)";
     let (refused, holding) =
-        try_join(refused(tx, &runs), tx.all(holding, [list(&runs)], rows::column::<RunId>)).await?;
+        try_join(refused(tx, &runs), tx.all(holding, [list(&runs)], rows::column::<RunId, _>)).await?;
     let mut by_run: BTreeMap<RunId, Vec<(WorkerId, Refused)>> = BTreeMap::new();
     for (run, worker, refused) in refused {
         by_run.entry(run).or_default().push((worker, refused));

@@ -31,12 +31,12 @@ pub(super) fn readable<T>(what: &str, loaded: Result<T, Fault>) -> Result<Option
 
 /// The run with this id.
 pub(super) async fn run(db: &Connection, id: RunId) -> Result<Option<Run>, Fault> {
-    db.first(concat!("SELECT ", run_columns!(), " FROM run r WHERE r.id = $1"), values![id], rows::run).await
+    db.first(concat!("SELECT ", run_columns!("r."), " FROM run r WHERE r.id = $1"), values![id], rows::run).await
 }
 
 /// The attempt with this id.
 pub(super) async fn attempt(db: &Connection, id: AttemptId) -> Result<Option<Attempt>, Fault> {
-    let sql = concat!("SELECT ", attempt_columns!(), " FROM attempt a WHERE a.id = $1");
+    let sql = concat!("SELECT ", attempt_columns!("a."), " FROM attempt a WHERE a.id = $1");
     db.first(sql, values![id], rows::attempt).await
 }
 
@@ -46,7 +46,7 @@ pub(super) async fn attempt_numbered(
     run: RunId,
     number: AttemptNumber,
 ) -> Result<Option<Attempt>, Fault> {
-    let sql = concat!("SELECT ", attempt_columns!(), " FROM attempt a WHERE a.run = $1 AND a.number = $2");
+    let sql = concat!("SELECT ", attempt_columns!("a."), " FROM attempt a WHERE a.run = $1 AND a.number = $2");
     db.first(sql, values![run, number], rows::attempt).await
 }
 
@@ -64,16 +64,16 @@ pub(super) async fn lease_of_ask(
 ) -> Result<Option<(Lease, Attempt)>, Fault> {
     let by_offer = concat!(
         "SELECT ",
-        lease_columns!(),
+        lease_columns!("l."),
         ", ",
-        attempt_columns!(),
+        attempt_columns!("a."),
         " FROM lease l JOIN attempt a ON a.id = l.attempt WHERE l.offer = $1"
     );
     let by_token = concat!(
         "SELECT ",
-        lease_columns!(),
+        lease_columns!("l."),
         ", ",
-        attempt_columns!(),
+        attempt_columns!("a."),
         " FROM lease l JOIN attempt a ON a.id = l.attempt WHERE l.token = $1"
     );
     let both = |columns: &mut Columns<'_>| Ok((rows::lease(columns)?, rows::attempt(columns)?));
@@ -93,7 +93,7 @@ pub(super) async fn revision_of(db: &Connection, attempt: AttemptId) -> Result<O
 pub(super) async fn latest_beside(db: &Connection, attempt: AttemptId) -> Result<Option<Attempt>, Fault> {
     let sql = concat!(
         "SELECT ",
-        attempt_columns!(),
+        attempt_columns!("a."),
         " FROM attempt named JOIN run r ON r.id = named.run JOIN attempt a ON a.run = r.id AND a.number = r.latest \
          WHERE named.id = $1"
     );
@@ -102,7 +102,7 @@ pub(super) async fn latest_beside(db: &Connection, attempt: AttemptId) -> Result
 
 /// The worker with this name.
 pub(super) async fn worker(db: &Connection, id: &WorkerId) -> Result<Option<Worker>, Fault> {
-    let sql = concat!("SELECT ", worker_columns!(), " FROM worker w WHERE w.id = $1");
+    let sql = concat!("SELECT ", worker_columns!("w."), " FROM worker w WHERE w.id = $1");
     db.first(sql, values![*id], rows::worker).await
 }
 
@@ -165,10 +165,10 @@ impl Named {
 
     /// The records of an attempt, if there is one: its run, and its latest lease if it was ever claimed.
     pub(super) async fn attempt(db: &Connection, id: AttemptId) -> Result<Option<Self>, Fault> {
-        let run = concat!("SELECT ", run_columns!(), " FROM attempt a JOIN run r ON r.id = a.run WHERE a.id = $1");
+        let run = concat!("SELECT ", run_columns!("r."), " FROM attempt a JOIN run r ON r.id = a.run WHERE a.id = $1");
         let lease = concat!(
             "SELECT ",
-            lease_columns!(),
+            lease_columns!("l."),
             " FROM attempt a JOIN lease l ON l.attempt = a.id AND l.generation = a.lease_generation WHERE a.id = $1"
         );
         let (attempt, run, lease) = try_join3(
@@ -206,7 +206,7 @@ impl Latest {
     pub(super) async fn of(db: &Connection, id: RunId) -> Result<Option<Self>, Fault> {
         let attempt = concat!(
             "SELECT ",
-            attempt_columns!(),
+            attempt_columns!("a."),
             " FROM run r JOIN attempt a ON a.run = r.id AND a.number = r.latest WHERE r.id = $1"
         );
         let revision = "SELECT v.canonical FROM run r JOIN revision v ON v.digest = r.revision WHERE r.id = $1";

@@ -128,7 +128,7 @@ pub(super) async fn free_tasks(
 
 /// Takes one more run, behind a task.
 pub(super) async fn one_run(db: &Connection, run: RunId) -> Result<(), Fault> {
-    db.only("SELECT lock_in_order(NULL, $1, '{}')", [list(&[run])], rows::column::<i64>).await.map(drop)
+    db.only("SELECT lock_in_order(NULL, $1, '{}')", [list(&[run])], rows::column::<i64, _>).await.map(drop)
 }
 
 /// Takes those of `runs` that nobody else has; answers them in the order they were given.

@@ -83,7 +83,7 @@ pub(super) async fn of_project(
     but: Option<RunId>,
 ) -> Result<Option<Places>, Fault> {
     let sql = "SELECT concurrency FROM project WHERE name = $1";
-    match db.first(sql, values![*project], rows::column::<Option<u32>>).await?.flatten() {
+    match db.first(sql, values![*project], rows::column::<Option<u32>, _>).await?.flatten() {
         Some(limit) => Ok(Some(Places { limit, occupied: occupied(db, project, None, but).await? })),
         None => Ok(None),
     }

@@ -17,7 +17,7 @@ use super::{faults, lanes, load, logs, places};
 
 /// One run with everything a page shows.
 pub(super) async fn run(tx: &Tx, id: RunId) -> Result<Option<RunView>, Fault> {
-    let attempts = concat!("SELECT ", attempt_columns!(), " FROM attempt a WHERE a.run = $1 ORDER BY a.number");
+    let attempts = concat!("SELECT ", attempt_columns!("a."), " FROM attempt a WHERE a.run = $1 ORDER BY a.number");
     let revision = "SELECT v.canonical FROM run r JOIN revision v ON v.digest = r.revision WHERE r.id = $1";
     let (run, attempts, revision, received) = try_join4(
         load::run(tx, id),
@@ -68,7 +68,7 @@ macro_rules! runs_where {
     ($filter:literal) => {
         concat!(
             "SELECT ",
-            run_columns!(),
+            run_columns!("r."),
             ", r.name, (SELECT a.worker FROM attempt a WHERE a.run = r.id AND a.number = r.latest) FROM run r WHERE ",
             $filter,
             " AND r.id < $1 AND r.created_at >= $2 AND ($3::text IS NULL OR r.project = $3) \
@@ -164,7 +164,7 @@ pub(super) async fn workers(tx: &Tx, after: Option<&WorkerId>, limit: usize) -> 
     let after = after.map_or_else(String::new, ToString::to_string);
     let sql = concat!(
         "SELECT ",
-        worker_columns!(),
+        worker_columns!("w."),
         " FROM worker w WHERE w.id > $1 AND w.state <> 'deleted' ORDER BY w.id LIMIT $2"
     );
     let page = tx.all(sql, values![after, limit], rows::worker).await?;

@@ -81,7 +81,7 @@ pub(super) async fn expire_leases(db: Unlocked, limit: usize) -> Result<Scanned,
             "SELECT attempt FROM lease WHERE state = 'active' AND expires_lease <= $1 \
              ORDER BY expires_lease, attempt LIMIT $2",
             values![expired_before(now.lease), limit.saturating_add(1)],
-            rows::column::<AttemptId>,
+            rows::column::<AttemptId, _>,
         )
         .await?;
     let (due, more) = page(due, limit);
@@ -121,7 +121,7 @@ pub(super) async fn begin_retries(db: Unlocked, ids: &[AttemptId]) -> Result<Sca
         .all(
             "SELECT id FROM run WHERE state = 'retry_wait' AND due_lease <= $1 ORDER BY due_lease, id LIMIT $2",
             values![db.peek_clock().await?.lease, ids.len().saturating_add(1)],
-            rows::column::<RunId>,
+            rows::column::<RunId, _>,
         )
         .await?;
     let (due, more) = page(due, ids.len());
@@ -151,7 +151,7 @@ pub(super) async fn stop_overdue(db: Unlocked, limit: usize) -> Result<Scanned, 
             "SELECT a.id FROM attempt a JOIN run r ON r.id = a.run \
              WHERE a.passing_lease <= $1 AND r.intent_reason IS NULL ORDER BY a.passing_lease, a.id LIMIT $2",
             values![now.lease, limit.saturating_add(1)],
-            rows::column::<AttemptId>,
+            rows::column::<AttemptId, _>,
         )
         .await?;
     let (due, more) = page(due, limit);

@@ -49,10 +49,10 @@ impl Renewable {
             return Ok(Self { attempts: BTreeMap::new(), leases: BTreeMap::new() });
         }
         let held: Vec<AttemptId> = renewals.iter().map(|renewal| renewal.fence.attempt).collect();
-        let attempts = concat!("SELECT a.id, ", attempt_columns!(), " FROM attempt a WHERE a.id = ANY ($1)");
+        let attempts = concat!("SELECT a.id, ", attempt_columns!("a."), " FROM attempt a WHERE a.id = ANY ($1)");
         let leases = concat!(
             "SELECT a.id, ",
-            lease_columns!(),
+            lease_columns!("l."),
             " FROM attempt a JOIN lease l ON l.attempt = a.id AND l.generation = a.lease_generation \
              WHERE a.id = ANY ($1)"
         );

@@ -209,9 +209,9 @@ pub(super) fn directives(speaker: &Speaker, session: &Session, wished: Vec<StopD
 pub(super) async fn wished_stops(db: &Connection, worker: &WorkerId) -> Result<Vec<StopDirective>, Fault> {
     let sql = concat!(
         "SELECT ",
-        run_columns!(),
+        run_columns!("r."),
         ", ",
-        attempt_columns!(),
+        attempt_columns!("a."),
         " FROM lease l JOIN run r ON r.id = l.run JOIN attempt a ON a.id = l.attempt \
          WHERE l.worker = $1 AND l.state = 'active' AND r.intent_reason IS NOT NULL ORDER BY l.attempt LIMIT $2"
     );

@@ -256,7 +256,7 @@ fn open(runs: &[Run]) -> Open {
 async fn open_runs(tx: &Tx, task: &Task) -> Result<Vec<Run>, Fault> {
     let sql = concat!(
         "SELECT ",
-        run_columns!(),
+        run_columns!("r."),
         " FROM run r WHERE r.state IN ('pending', 'dispatching', 'running', 'retry_wait', 'lost') \
           AND r.project = $1 AND r.task = $2 ORDER BY r.id LIMIT $3"
     );

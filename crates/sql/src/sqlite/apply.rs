@@ -195,7 +195,7 @@ fn insert_lease(tx: &Tx<'_>, lease: &Lease) -> Result<(), Fault> {
         "lease",
         concat!(
             "INSERT INTO lease (",
-            lease_columns!(),
+            lease_columns!(""),
             ") VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13, ?14, ?15, ?16)"
         ),
         values![

@@ -25,6 +25,6 @@ pub(super) fn write(tx: &Tx<'_>, worker: &WorkerId, faults: &[Fault]) -> Result<
 /// What a worker said last.
 pub(super) fn of(tx: &Tx<'_>, worker: &WorkerId) -> Result<Vec<Fault>, Failed> {
     let sql = "SELECT faults FROM worker_fault WHERE worker = ?1";
-    let Some(text) = tx.first(sql, values![*worker], rows::column::<String>)? else { return Ok(Vec::new()) };
+    let Some(text) = tx.first(sql, values![*worker], rows::column::<String, _>)? else { return Ok(Vec::new()) };
     stored::decode(&text).ok_or_else(|| Failed::Damaged(format!("the faults of worker {worker} cannot be read")))
 }

@@ -30,17 +30,17 @@ pub(super) fn readable<T>(what: &str, loaded: Result<T, Fault>) -> Result<Option
 
 /// The run with this id.
 pub(super) fn run(tx: &Tx<'_>, id: RunId) -> Result<Option<Run>, Fault> {
-    tx.first(concat!("SELECT ", run_columns!(), " FROM run WHERE id = ?1"), values![id], rows::run)
+    tx.first(concat!("SELECT ", run_columns!(""), " FROM run WHERE id = ?1"), values![id], rows::run)
 }
 
 /// The attempt with this id.
 pub(super) fn attempt(tx: &Tx<'_>, id: AttemptId) -> Result<Option<Attempt>, Fault> {
-    tx.first(concat!("SELECT ", attempt_columns!(), " FROM attempt WHERE id = ?1"), values![id], rows::attempt)
+    tx.first(concat!("SELECT ", attempt_columns!(""), " FROM attempt WHERE id = ?1"), values![id], rows::attempt)
 }
 
 /// The attempt of a run with this number.
 pub(super) fn attempt_numbered(tx: &Tx<'_>, run: RunId, number: AttemptNumber) -> Result<Option<Attempt>, Fault> {
-    let sql = concat!("SELECT ", attempt_columns!(), " FROM attempt WHERE run = ?1 AND number = ?2");
+    let sql = concat!("SELECT ", attempt_columns!(""), " FROM attempt WHERE run = ?1 AND number = ?2");
     tx.first(sql, values![run, number], rows::attempt)
 }
 
@@ -63,7 +63,7 @@ pub(super) fn run_of(tx: &Tx<'_>, attempt: &Attempt) -> Result<Run, Fault> {
 /// The attempt's latest lease, if it was ever claimed.
 pub(super) fn latest_lease(tx: &Tx<'_>, attempt: &Attempt) -> Result<Option<Lease>, Fault> {
     let Some(generation) = attempt.lease_generation else { return Ok(None) };
-    let sql = concat!("SELECT ", lease_columns!(), " FROM lease WHERE attempt = ?1 AND generation = ?2");
+    let sql = concat!("SELECT ", lease_columns!(""), " FROM lease WHERE attempt = ?1 AND generation = ?2");
     let lease = tx.first(sql, values![attempt.id, generation], rows::lease)?;
     match lease {
         Some(lease) => Ok(Some(lease)),
@@ -73,8 +73,8 @@ pub(super) fn latest_lease(tx: &Tx<'_>, attempt: &Attempt) -> Result<Option<Leas
 
 /// The lease that was claimed with this offer id or this token.
 pub(super) fn lease_of_ask(tx: &Tx<'_>, offer: OfferId, token: Digest) -> Result<Option<Lease>, Fault> {
-    let by_offer = concat!("SELECT ", lease_columns!(), " FROM lease WHERE offer = ?1");
-    let by_token = concat!("SELECT ", lease_columns!(), " FROM lease WHERE token = ?1");
+    let by_offer = concat!("SELECT ", lease_columns!(""), " FROM lease WHERE offer = ?1");
+    let by_token = concat!("SELECT ", lease_columns!(""), " FROM lease WHERE token = ?1");
     match tx.first(by_offer, values![offer], rows::lease)? {
         Some(lease) => Ok(Some(lease)),
         None => tx.first(by_token, values![token], rows::lease),
@@ -90,7 +90,7 @@ pub(super) fn revision(tx: &Tx<'_>, digest: Digest) -> Result<Revision, Fault> {
 
 /// The worker with this name.
 pub(super) fn worker(tx: &Tx<'_>, id: &WorkerId) -> Result<Option<Worker>, Fault> {
-    tx.first(concat!("SELECT ", worker_columns!(), " FROM worker WHERE id = ?1"), values![*id], rows::worker)
+    tx.first(concat!("SELECT ", worker_columns!(""), " FROM worker WHERE id = ?1"), values![*id], rows::worker)
 }
 
 /// One session of a worker.

@@ -78,14 +78,14 @@ pub(super) fn occupied(
             [concat!("SELECT count(*) ", standing!("?2 IS NULL")), concat!("SELECT count(*) ", alive!("?2 IS NULL"))]
         }
     };
-    let count = |sql: &'static str| tx.only(sql, values![*project, task.cloned(), but], rows::column::<u32>);
+    let count = |sql: &'static str| tx.only(sql, values![*project, task.cloned(), but], rows::column::<u32, _>);
     Ok(count(standing)?.saturating_add(count(alive)?))
 }
 
 /// The project's limit, if it has one.
 pub(super) fn of_project(tx: &Tx<'_>, project: &ProjectName, but: Option<RunId>) -> Result<Option<Places>, Fault> {
     let sql = "SELECT concurrency FROM project WHERE name = ?1";
-    match tx.first(sql, values![*project], rows::column::<Option<u32>>)?.flatten() {
+    match tx.first(sql, values![*project], rows::column::<Option<u32>, _>)?.flatten() {
         Some(limit) => Ok(Some(Places { limit, occupied: occupied(tx, project, None, but)? })),
         None => Ok(None),
     }

@@ -15,7 +15,7 @@ use super::{faults, lanes, load, logs, places};
 /// One run with everything a page shows.
 pub(super) fn run(tx: &Tx<'_>, id: RunId) -> Result<Option<RunView>, Fault> {
     let Some(run) = load::run(tx, id)? else { return Ok(None) };
-    let sql = concat!("SELECT ", attempt_columns!(), " FROM attempt WHERE run = ?1 ORDER BY number");
+    let sql = concat!("SELECT ", attempt_columns!(""), " FROM attempt WHERE run = ?1 ORDER BY number");
     let attempts = tx.all(sql, values![run.id], rows::attempt)?;
     let mut received = std::collections::BTreeMap::new();
     for attempt in &attempts {
@@ -65,7 +65,7 @@ macro_rules! runs_where {
     ($filter:literal) => {
         concat!(
             "SELECT ",
-            run_columns!(),
+            run_columns!(""),
             ", name, (SELECT attempt.worker FROM attempt WHERE attempt.run = run.id AND attempt.number = run.latest) FROM run WHERE ",
             $filter,
             " AND id < ?1 AND created_at >= ?2 AND (?3 IS NULL OR project = ?3) AND (?4 IS NULL OR task = ?4) \
@@ -153,8 +153,11 @@ pub(super) fn worker(tx: &Tx<'_>, id: &WorkerId) -> Result<Option<WorkerView>, F
 /// A page of workers, in id order.
 pub(super) fn workers(tx: &Tx<'_>, after: Option<&WorkerId>, limit: usize) -> Result<Vec<WorkerView>, Fault> {
     let after = after.map_or_else(String::new, ToString::to_string);
-    let sql =
-        concat!("SELECT ", worker_columns!(), " FROM worker WHERE id > ?1 AND state <> 'deleted' ORDER BY id LIMIT ?2");
+    let sql = concat!(
+        "SELECT ",
+        worker_columns!(""),
+        " FROM worker WHERE id > ?1 AND state <> 'deleted' ORDER BY id LIMIT ?2"
+    );
     let page = tx.all(sql, values![after, limit], rows::worker)?;
     page.into_iter().map(|worker| worker_view(tx, worker)).collect()
 }

@@ -54,7 +54,7 @@ pub(super) fn expire_leases(tx: &Tx<'_>, limit: usize) -> Result<Scanned, Fault>
         "SELECT attempt FROM lease INDEXED BY lease_active_expiry WHERE state = 'active' AND expires_lease <= ?1 \
          ORDER BY expires_lease, attempt LIMIT ?2",
         values![expired_before(tx.now.lease), limit.saturating_add(1)],
-        rows::column::<AttemptId>,
+        rows::column::<AttemptId, _>,
     )?;
     let (due, more) = page(due, limit);
     let mut changed = Changed::default();
@@ -89,7 +89,7 @@ pub(super) fn begin_retries(tx: &Tx<'_>, ids: &[AttemptId]) -> Result<Scanned, F
         "SELECT id FROM run INDEXED BY run_due WHERE state = 'retry_wait' AND due_lease <= ?1 \
          ORDER BY due_lease, id LIMIT ?2",
         values![tx.now.lease, ids.len().saturating_add(1)],
-        rows::column::<RunId>,
+        rows::column::<RunId, _>,
     )?;
     let (due, more) = page(due, ids.len());
     let mut changed = Changed::default();
@@ -121,7 +121,7 @@ pub(super) fn stop_overdue(tx: &Tx<'_>, limit: usize) -> Result<Scanned, Fault> 
          AND attempt.deadline_lease <= ?1 AND run.intent_reason IS NULL \
          ORDER BY attempt.deadline_lease, attempt.id LIMIT ?2",
         values![tx.now.lease, limit.saturating_add(1)],
-        rows::column::<AttemptId>,
+        rows::column::<AttemptId, _>,
     )?;
     let (due, more) = page(due, limit);
     let mut changed = Changed::default();

@@ -231,7 +231,7 @@ fn open_runs(tx: &Tx<'_>, task: &Task) -> Result<Vec<Run>, Fault> {
     // The states are the bounded side: what is open is bounded by what people wait for, what a task ever ran is not.
     let sql = concat!(
         "SELECT ",
-        run_columns!(),
+        run_columns!(""),
         " FROM run INDEXED BY run_state WHERE state IN ('pending', 'dispatching', 'running', 'retry_wait', 'lost') \
           AND project = ?1 AND task = ?2 LIMIT ?3"
     );

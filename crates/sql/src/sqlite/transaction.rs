@@ -8,14 +8,14 @@ use std::cell::{Cell, RefCell};
 use leasehold_core::time::Now;
 use leasehold_store::observe::Fact;
 use leasehold_store::outcome::{Outcome, StoreError};
-use rusqlite::types::ToSqlOutput;
 use rusqlite::{Connection, ErrorCode, params_from_iter};
 
-use super::rows::Columns;
+use super::column::Bound;
+use super::rows::{Columns, Damaged};
 
 /// Why a call of the port was not carried out. Everything it wrote is undone.
 #[derive(Debug)]
-pub(super) enum Fault {
+pub(crate) enum Fault {
     /// SQLite refused a statement.
     Sqlite(rusqlite::Error),
     /// A stored row contradicts its own rules.
@@ -25,6 +25,12 @@ pub(super) enum Fault {
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sqlite(error)
+    }
+}
+
+impl From<Damaged> for Fault {
+    fn from(Damaged(reason): Damaged) -> Self {
+        Self::Damaged(reason)
     }
 }
 
@@ -90,11 +96,7 @@ impl<'c> Tx<'c> {
     }
 
     /// Runs a statement; answers how many rows changed.
-    pub(super) fn execute<const N: usize>(
-        &self,
-        sql: &'static str,
-        values: [ToSqlOutput<'_>; N],
-    ) -> Result<usize, Fault> {
+    pub(super) fn execute<const N: usize>(&self, sql: &'static str, values: [Bound<'_>; N]) -> Result<usize, Fault> {
         let rows = self.prepare(sql)?.execute(params_from_iter(values))?;
         if rows > 0 {
             self.wrote.set(true);
@@ -107,7 +109,7 @@ impl<'c> Tx<'c> {
         &self,
         what: &str,
         sql: &'static str,
-        values: [ToSqlOutput<'_>; N],
+        values: [Bound<'_>; N],
     ) -> Result<(), Fault> {
         match self.execute(sql, values)? {
             1 => Ok(()),
@@ -119,7 +121,7 @@ impl<'c> Tx<'c> {
     pub(super) fn first<T, const N: usize>(
         &self,
         sql: &'static str,
-        values: [ToSqlOutput<'_>; N],
+        values: [Bound<'_>; N],
         read: impl FnOnce(&mut Columns<'_>) -> Result<T, Fault>,
     ) -> Result<Option<T>, Fault> {
         let mut statement = self.prepare(sql)?;
@@ -131,7 +133,7 @@ impl<'c> Tx<'c> {
     pub(super) fn only<T, const N: usize>(
         &self,
         sql: &'static str,
-        values: [ToSqlOutput<'_>; N],
+        values: [Bound<'_>; N],
         read: impl FnOnce(&mut Columns<'_>) -> Result<T, Fault>,
     ) -> Result<T, Fault> {
         self.first(sql, values, read)?.ok_or_else(|| Fault::Damaged(format!("no row answers: {sql}")))
@@ -141,7 +143,7 @@ impl<'c> Tx<'c> {
     pub(super) fn all<T, const N: usize>(
         &self,
         sql: &'static str,
-        values: [ToSqlOutput<'_>; N],
+        values: [Bound<'_>; N],
         mut read: impl FnMut(&mut Columns<'_>) -> Result<T, Fault>,
     ) -> Result<Vec<T>, Fault> {
         let mut read_rows = Vec::new();
@@ -156,7 +158,7 @@ impl<'c> Tx<'c> {
     pub(super) fn each<const N: usize>(
         &self,
         sql: &'static str,
-        values: [ToSqlOutput<'_>; N],
+        values: [Bound<'_>; N],
         mut read: impl FnMut(&mut Columns<'_>) -> Result<bool, Fault>,
     ) -> Result<(), Fault> {
         let mut statement = self.prepare(sql)?;

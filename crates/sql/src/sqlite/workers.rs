@@ -8,7 +8,7 @@ use leasehold_store::outcome::Outcome;
 use leasehold_store::port::Unmet;
 use leasehold_store::view::WorkerView;
 
-use super::column::{Column as _, NULL};
+use super::column::{Bound, Column as _};
 use super::transaction::{Decided, Fault, Tx};
 use super::{audit, load, queries};
 
@@ -73,15 +73,15 @@ pub(super) fn write(tx: &Tx<'_>, worker: &Worker) -> Result<(), Fault> {
             worker.labels.bind(),
             worker.current.bind(),
             worker.generation.bind(),
-            rival.map_or(NULL, |rival| rival.session.bind()),
-            rival.map_or(NULL, |rival| rival.heard.bind()),
-            rival.map_or(NULL, |rival| rival.audited.bind()),
-            drain.map_or(NULL, |drain| drain.by.bind()),
-            drain.map_or(NULL, |drain| drain.why.bind()),
-            drain.map_or(NULL, |drain| drain.at.bind()),
-            takeover.map_or(NULL, |takeover| takeover.by.bind()),
-            takeover.map_or(NULL, |takeover| takeover.why.bind()),
-            takeover.map_or(NULL, |takeover| takeover.expires_at.bind()),
+            rival.map_or(Bound::Null, |rival| rival.session.bind()),
+            rival.map_or(Bound::Null, |rival| rival.heard.bind()),
+            rival.map_or(Bound::Null, |rival| rival.audited.bind()),
+            drain.map_or(Bound::Null, |drain| drain.by.bind()),
+            drain.map_or(Bound::Null, |drain| drain.why.bind()),
+            drain.map_or(Bound::Null, |drain| drain.at.bind()),
+            takeover.map_or(Bound::Null, |takeover| takeover.by.bind()),
+            takeover.map_or(Bound::Null, |takeover| takeover.why.bind()),
+            takeover.map_or(Bound::Null, |takeover| takeover.expires_at.bind()),
             worker.enrolled_at.bind(),
             worker.certificate_expires_at.bind(),
         ]

@@ -1,7 +1,8 @@
-//! How values that are more than one number or word stand in text columns: the same in every database, so that a row means
-//! the same wherever it lies.
+//! How values stand in columns, and records in rows: the same in every database, so that a row means the same wherever it
+//! lies.
 
 pub(crate) mod after;
+pub(crate) mod column;
 pub(crate) mod devices;
 pub(crate) mod evidence;
 pub(crate) mod facts;
@@ -9,3 +10,4 @@ pub(crate) mod faults;
 pub(crate) mod ledger;
 pub(crate) mod outcome;
 pub(crate) mod parsed;
+pub(crate) mod rows;

@@ -3,9 +3,11 @@
 use leasehold_store::outcome::StoreError;
 use tokio_postgres::error::SqlState;
 
+use crate::postgres::rows::Damaged;
+
 /// Why a call of the port was not carried out. Everything it wrote is undone.
 #[derive(Debug)]
-pub(in crate::postgres) enum Fault {
+pub(crate) enum Fault {
     /// PostgreSQL refused a statement, or the connection broke.
     Postgres(tokio_postgres::Error),
     /// A stored row contradicts its own rules.
@@ -19,6 +21,12 @@ pub(in crate::postgres) enum Fault {
 impl From<tokio_postgres::Error> for Fault {
     fn from(error: tokio_postgres::Error) -> Self {
         Self::Postgres(error)
+    }
+}
+
+impl From<Damaged> for Fault {
+    fn from(Damaged(reason): Damaged) -> Self {
+        Self::Damaged(reason)
     }
 }
 
