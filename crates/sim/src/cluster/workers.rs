@@ -54,7 +54,8 @@ impl Worker {
 
     /// The names of the records in its inbox, without one that was being replaced when the agent was killed.
     pub fn records(&self) -> Vec<String> {
-        self.files_in("inbox").into_iter().filter(|name| name.ends_with(".json")).collect()
+        let is_whole = |name: &String| Path::new(name).extension().is_some_and(|extension| extension == "json");
+        self.files_in("inbox").into_iter().filter(is_whole).collect()
     }
 
     /// The process ids of its launchers.
