@@ -44,13 +44,13 @@ pub enum Undeletable {
     #[error("this is the project of everything that names none: it cannot be deleted")]
     Default,
     /// Tasks of it are there.
-    #[error("tasks of it are there ({tasks}): delete them first")]
+    #[error("tasks of it are there ({tasks})")]
     HasTasks {
         /// How many.
         tasks: u64,
     },
     /// Runs of it have not ended.
-    #[error("runs of it have not ended ({open}): cancel or resolve them first")]
+    #[error("runs of it have not ended ({open})")]
     InUse {
         /// How many.
         open: u64,
@@ -151,7 +151,7 @@ mod tests {
     fn a_project_is_deleted_once_nothing_of_it_is_open() {
         let project = Project::new("lab".parse().unwrap(), Some(3), NOW);
         let refused = project.deleted(1, 0, NOW).unwrap_err();
-        assert_eq!(refused.to_string(), "runs of it have not ended (1): cancel or resolve them first");
+        assert_eq!(refused.to_string(), "runs of it have not ended (1)");
         assert_eq!(project.deleted(0, 2, NOW), Err(Undeletable::HasTasks { tasks: 2 }));
         let deleted = project.deleted(0, 0, NOW).unwrap().unwrap();
         assert_eq!((deleted.concurrency, deleted.clone().living()), (None, None));

@@ -17,6 +17,16 @@ mod error;
 use error::cut;
 pub use error::{ShapeError, ShapeErrorKind, nearest};
 
+/// What the words of a refusal say is allowed, without the verb that the message around them has already. They may quote
+/// what was got, which may look like anything: so the last mark counts.
+pub fn allowed(words: &str) -> &str {
+    let ends = [": expected ", ": write "].iter().filter_map(|mark| Some(words.rfind(mark)? + mark.len()));
+    match ends.max() {
+        Some(end) => &words[end..],
+        None => words.strip_prefix("expected ").unwrap_or(words),
+    }
+}
+
 /// Mistakes that one reading reports: input from outside decides how many there are.
 pub const ERRORS: usize = 64;
 
@@ -225,9 +235,7 @@ impl<'a> Field<'a> {
         match text.parse() {
             Ok(value) => Some(value),
             Err(error) => {
-                let words: String = error.to_string();
-                let allowed = words.split_once(": ").map_or(words.as_str(), |(_, rest)| rest);
-                self.refuse(ShapeErrorKind::Value, format!("`{text}`"), allowed.trim_start_matches("expected "));
+                self.refuse(ShapeErrorKind::Value, format!("`{text}`"), allowed(&error.to_string()));
                 None
             }
         }
@@ -235,7 +243,7 @@ impl<'a> Field<'a> {
 
     /// A duration within `range`, as text with a unit. A bare number is refused: of what?
     pub fn duration(&self, range: RangeInclusive<Millis>) -> Option<Millis> {
-        let allowed = format!("a duration from {} to {}, such as 10s, 5m or 1h30m", range.start(), range.end());
+        let allowed = format!("a duration from {} to {}{}", range.start(), range.end(), such_as(&range));
         let Value::Text(text) = self.value else {
             return self.wrong_type(&allowed);
         };
@@ -273,6 +281,17 @@ impl<'a> Field<'a> {
     }
 }
 
+/// Spans that a message shows how to write one by, those that are allowed.
+fn such_as(range: &RangeInclusive<Millis>) -> String {
+    let spans = [10, 5 * 60, 90 * 60].map(Millis::from_secs);
+    let shown: Vec<String> = spans.iter().filter(|span| range.contains(span)).map(Millis::to_string).collect();
+    match &shown[..] {
+        [] => String::new(),
+        [only] => format!(", such as {only}"),
+        [first @ .., last] => format!(", such as {} or {last}", first.join(", ")),
+    }
+}
+
 impl<'a> Table<'a> {
     /// The field, if it is there.
     pub fn optional(&self, key: &str) -> Option<Field<'a>> {
@@ -283,7 +302,7 @@ impl<'a> Table<'a> {
     /// The field; reports it as missing, with `what` it should be.
     pub fn required(&self, key: &str, what: &str) -> Option<Field<'a>> {
         let field = self.optional(key);
-        if field.is_none() {
+        if field.is_none() && !self.is_misspelled(key) {
             self.report.add(ShapeError::new(join(&self.path, key), ShapeErrorKind::Missing, "nothing", what));
         }
         field
@@ -292,6 +311,16 @@ impl<'a> Table<'a> {
     /// Is the field there?
     pub fn has(&self, key: &str) -> bool {
         self.entries.contains_key(key)
+    }
+
+    /// Was an unknown key reported that is a slip of this one? That it is missing, too, would be the same mistake twice.
+    pub fn is_misspelled(&self, key: &str) -> bool {
+        let slip = |error: &ShapeError| {
+            error.kind == ShapeErrorKind::Unknown
+                && error.nearest.as_deref() == Some(key)
+                && error.path == join(&self.path, &error.got)
+        };
+        self.report.0.borrow().iter().any(slip)
     }
 
     /// Reports that fields do not go together; `key` is where a person would look first.
@@ -367,6 +396,7 @@ mod tests {
             ("[]", "got a list, expected a table"),
             ("{}", "`name`: missing: a name"),
             (r#"{"nmae":"a","name":"a"}"#, "`nmae`: unknown key, did you mean `name`?"),
+            (r#"{"nmae":"a"}"#, "`nmae`: unknown key, did you mean `name`?"),
             (r#"{"zzzzzzz":"a","name":"a"}"#, "`zzzzzzz`: unknown key, known are count, name, runtimes, span, tags"),
             (r#"{"name":1}"#, "`name`: got an integer, expected a text"),
             (
@@ -374,22 +404,41 @@ mod tests {
                 "`name`: got a text with control characters, expected a text without control characters",
             ),
             (r#"{"name":"a","count":10}"#, "`count`: got 10, expected a whole number from 1 to 9"),
-            (
-                r#"{"name":"a","span":30}"#,
-                "`span`: got an integer, expected a duration from 1s to 1m, such as 10s, 5m or 1h30m",
-            ),
-            (
-                r#"{"name":"a","span":"2h"}"#,
-                "`span`: got 2h, expected a duration from 1s to 1m, such as 10s, 5m or 1h30m",
-            ),
+            (r#"{"name":"a","span":30}"#, "`span`: got an integer, expected a duration from 1s to 1m, such as 10s"),
+            (r#"{"name":"a","span":"2h"}"#, "`span`: got 2h, expected a duration from 1s to 1m, such as 10s"),
             (r#"{"name":"a","tags":["x","x"]}"#, "`tags[1]`: got the same member twice, expected every member once"),
             (r#"{"name":"a","tags":["x","y","z"]}"#, "`tags`: got 3 members, expected at most 2"),
             (
                 r#"{"name":"a","runtimes":{"python":"3.11"}}"#,
-                "`runtimes.python`: got `3.11`, expected write =, >, >=, <, <=, ^ or ~ before each version and commas between, such as >=3.11,<4",
+                "`runtimes.python`: got `3.11`, expected =, >, >=, <, <=, ^ or ~ before each version and commas between, such as >=3.11,<4",
             ),
         ] {
             assert_eq!(messages(json).join("\n"), expected, "{json}");
+        }
+    }
+
+    #[test]
+    fn the_examples_of_a_duration_are_allowed() {
+        let told = |least, most| such_as(&(Millis::from_secs(least)..=Millis::from_secs(most)));
+        assert_eq!(told(0, 86_400), ", such as 10s, 5m or 1h30m");
+        assert_eq!(told(25, 86_400), ", such as 5m or 1h30m");
+        assert_eq!(told(0, 3600), ", such as 10s or 5m");
+        assert_eq!(told(1, 60), ", such as 10s");
+        assert_eq!(told(1, 2), "");
+    }
+
+    #[test]
+    fn the_words_of_a_refusal_say_what_is_allowed_whatever_they_quote() {
+        for (words, told) in [
+            ("`x` is not a task name: expected 1 to 63 letters", "1 to 63 letters"),
+            (
+                "`a: expected b: c` is not a time: write RFC 3339, such as 2026-01-31T03:00:00Z",
+                "RFC 3339, such as 2026-01-31T03:00:00Z",
+            ),
+            ("expected what the page before said", "what the page before said"),
+            ("at most 8", "at most 8"),
+        ] {
+            assert_eq!(allowed(words), told, "{words}");
         }
     }
 

@@ -183,13 +183,13 @@ pub const CASCADE: &str = "its task is deleted";
 #[derive(Debug, Clone, Copy, PartialEq, Eq, thiserror::Error)]
 pub enum Undeletable {
     /// Runs of it have not ended, and nobody said that they should.
-    #[error("runs of it have not ended ({0}): cancel them first, or delete it with its runs (cascade)")]
+    #[error("runs of it have not ended ({0})")]
     InUse(usize),
     /// A cancel says nothing about a lost run: the question stays, and its answer may be another attempt.
-    #[error("runs of it are lost ({0}): resolve them first")]
+    #[error("runs of it are lost ({0})")]
     Lost(usize),
     /// More than one transaction may change.
-    #[error("more than {CASCADE_RUNS} runs of it have not ended: cancel some of them first")]
+    #[error("more than {CASCADE_RUNS} runs of it have not ended")]
     TooMany,
 }
 

@@ -28,7 +28,7 @@ pub enum VersionError {
     )]
     NotRange(String),
     /// More comparators than a range may have.
-    #[error("{0} comparators in one version range, at most 8 are allowed")]
+    #[error("{0} comparators in one version range: expected at most 8")]
     TooMany(usize),
 }
 

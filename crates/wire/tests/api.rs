@@ -306,7 +306,7 @@ fn audit() -> AuditEntry {
 }
 
 fn invalid_spec() -> Problem {
-    let body = br#"{"revision":{"comand":{"argv":["true"]},"limits":{"timeout":"1y"}},"projekt":"x"}"#;
+    let body = br#"{"revision":{"comand":{"argv":["true"]},"env":{"A":{}},"limits":{"timeout":"1y"}},"projekt":"x"}"#;
     Problem::of_shape(&SubmitRun::parse(body).unwrap_err())
 }
 
@@ -406,7 +406,7 @@ fn every_mistake_of_a_submitted_run_is_named_by_its_path() {
     let named: Vec<_> = problem.errors.iter().map(|error| (error.path.as_str(), error.nearest.as_deref())).collect();
     assert!(named.contains(&("projekt", Some("project"))), "{named:?}");
     assert!(named.contains(&("revision.comand", Some("command"))), "{named:?}");
-    assert!(named.contains(&("revision.command", None)), "{named:?}");
+    assert!(named.contains(&("revision.env.A.secret", None)), "{named:?}");
     assert!(named.contains(&("revision.limits.timeout", None)), "{named:?}");
     assert_eq!((problem.code, problem.status), (ProblemCode::InvalidRequest, 400));
 }

@@ -302,12 +302,12 @@ fn read_preference(field: &Field<'_>) -> Option<Preference> {
     let set = match (table.optional("label"), table.optional("labels")) {
         (Some(label), None) => read_label(&label).into_iter().collect(),
         (None, Some(set)) => {
-            let set = labels(&set);
-            if set.is_empty() {
+            if *set.value() == Value::Map(BTreeMap::new()) {
                 table.conflict("labels", "no labels", "at least one label");
             }
-            set
+            labels(&set)
         }
+        (None, None) if table.is_misspelled("label") || table.is_misspelled("labels") => return None,
         _ => {
             table.conflict("label", "both or neither of `label` and `labels`", "exactly one of them");
             return None;

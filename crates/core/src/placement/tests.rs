@@ -202,6 +202,9 @@ fn limits_of_a_placement_are_enforced() {
         (r#"{"prefer":[{"label":"disk=ssd"}]}"#, "`prefer[0].weight`: missing"),
         (r#"{"prefer":[{"label":"disk=ssd","weight":101}]}"#, "from -100 to 100"),
         (r#"{"prefer":[{"weight":1}]}"#, "exactly one of them"),
+        (r#"{"prefer":[{"lable":"disk=ssd","weight":1}]}"#, "`prefer[0].lable`: unknown key, did you mean `label`?"),
+        (r#"{"prefer":[{"labels":{"":"x"},"weight":1}]}"#, "the key ``"),
+        (r#"{"prefer":[{"labels":{},"weight":1}]}"#, "at least one label"),
         (r#"{"prefer":[{"label":"a=1","weight":1},{"labels":{"a":"1"},"weight":2}]}"#, "every label set once"),
     ] {
         let value = Value::parse(json.as_bytes(), PLACEMENT_BYTES).unwrap();

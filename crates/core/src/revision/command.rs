@@ -56,6 +56,7 @@ impl Command {
                 script,
                 interpreter: interpreter.unwrap_or_else(|| INTERPRETER.map(str::to_owned).to_vec()),
             },
+            (None, _) if table.is_misspelled("argv") || table.is_misspelled("script") => return None,
             (both, _) => {
                 let got = if both.is_some() { "both `argv` and `script`" } else { "neither `argv` nor `script`" };
                 table.conflict("", got, "exactly one of them");

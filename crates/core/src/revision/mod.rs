@@ -13,7 +13,7 @@ use crate::id::{SecretName, TaskName};
 use crate::limits::{DESCRIPTION_BYTES, FEATURES, NAME_BYTES, PREDECESSORS, PRIORITY, REVISION_BYTES};
 use crate::placement::Placement;
 use crate::run::Policy;
-use crate::shape::{Field, Report, ShapeError, ShapeErrorKind};
+use crate::shape::{self, Field, Report, ShapeError, ShapeErrorKind};
 
 mod artifact;
 mod bounds;
@@ -140,18 +140,19 @@ impl Revision {
         for (name, value) in values {
             match revision.params.get_mut(name) {
                 Some(parameter) => parameter.default = Some(value.clone()),
-                None => errors.push(ShapeError {
-                    path: format!("params.{name}"),
-                    kind: ShapeErrorKind::Unknown,
-                    got: name.clone(),
-                    allowed: self.params.keys().cloned().collect::<Vec<_>>().join(", "),
-                    nearest: crate::shape::nearest(name, self.params.keys().map(String::as_str)).map(str::to_owned),
-                }),
+                None => {
+                    let known = self.params.keys().map(String::as_str);
+                    let allowed = known.clone().collect::<Vec<_>>().join(", ");
+                    let nearest = shape::nearest(name, known).map(str::to_owned);
+                    let path = shape::join("params", name);
+                    errors
+                        .push(ShapeError { nearest, ..ShapeError::new(path, ShapeErrorKind::Unknown, name, allowed) });
+                }
             }
         }
         for (name, _) in revision.params.iter().filter(|(_, parameter)| parameter.default.is_none()) {
-            let path = format!("params.{name}");
-            errors.push(ShapeError::new(path, ShapeErrorKind::Missing, "nothing", "this parameter has no default"));
+            let (path, wanted) = (shape::join("params", name), "a value, since the parameter has no default");
+            errors.push(ShapeError::new(path, ShapeErrorKind::Missing, "nothing", wanted));
         }
         if errors.is_empty() { Self::from_value(&revision.to_value()) } else { Err(errors) }
     }

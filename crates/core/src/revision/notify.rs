@@ -74,7 +74,8 @@ impl Notify {
                 channels.insert(*channel, secret);
             }
         }
-        if !Channel::ALL.iter().any(|channel| table.has(channel.as_str())) {
+        let is_named = |channel: &Channel| table.has(channel.as_str()) || table.is_misspelled(channel.as_str());
+        if !Channel::ALL.iter().any(is_named) {
             table.conflict(
                 "",
                 "no channel",

@@ -157,6 +157,8 @@ fn every_mistake_has_its_words() {
         ("{}", "`command`: missing"),
         (r#"{"command":{}}"#, "got neither `argv` nor `script`, expected exactly one of them"),
         (r#"{"command":{"argv":["a"],"script":"b"}}"#, "got both `argv` and `script`"),
+        (r#"{"comand":{"argv":["a"]}}"#, "`comand`: unknown key, did you mean `command`?"),
+        (r#"{"command":{"scirpt":"b"}}"#, "`command.scirpt`: unknown key, did you mean `script`?"),
         (r#"{"command":{"argv":[]}}"#, "`command.argv`: got an empty list"),
         (r#"{"command":{"argv":[""]}}"#, "`command.argv[0]`: got an empty text"),
         (r#"{"command":{"argv":["a\u0000"]}}"#, "NUL"),
@@ -166,7 +168,10 @@ fn every_mistake_has_its_words() {
         (&with(r#""tigger":[]"#), "`tigger`: unknown key, did you mean `trigger`?"),
         (&with(r#""limits":{"timeuot":"1s"}"#), "`limits.timeuot`: unknown key, did you mean `timeout`?"),
         (&with(r#""limits":{"timeout":30}"#), "`limits.timeout`: got an integer, expected a duration"),
-        (&with(r#""limits":{"lease":"24s"}"#), "`limits.lease`: got 24s, expected a duration from 25s to 1d"),
+        (
+            &with(r#""limits":{"lease":"24s"}"#),
+            "`limits.lease`: got 24s, expected a duration from 25s to 1d, such as 5m or 1h30m",
+        ),
         (&with(r#""limits":{"lease":"25h"}"#), "`limits.lease`"),
         (&with(r#""limits":{"cpu":"1.0001"}"#), "`limits.cpu`"),
         (&with(r#""limits":{"cpu":"0"}"#), "`limits.cpu`"),
@@ -194,6 +199,10 @@ fn every_mistake_has_its_words() {
         (&with(r#""env":{"PARAM_A":"x"},"params":{"A":{}}"#), "`env`: got `PARAM_A` and a parameter of that name"),
         (&with(r#""trigger":[{}]"#), "got neither `cron` nor `webhook = true`"),
         (&with(r#""trigger":[{"cron":"@daily","webhook":true}]"#), "got both `cron` and `webhook`"),
+        (&with(r#""trigger":[{"webhook":false}]"#), "got neither `cron` nor `webhook = true`"),
+        (&with(r#""trigger":[{"webhok":true}]"#), "`trigger[0].webhok`: unknown key, did you mean `webhook`?"),
+        (&with(r#""trigger":[{"webhook":"yes"}]"#), "`trigger[0].webhook`: got a text, expected true or false"),
+        (&with(r#""trigger":[{"crn":"@daily"}]"#), "`trigger[0].crn`: unknown key, did you mean `cron`?"),
         (&with(r#""trigger":[{"cron":"* * *"}]"#), "5 or 6 fields"),
         (&with(r#""trigger":[{"cron":"@fortnightly"}]"#), "5 or 6 fields"),
         (&with(r#""trigger":[{"cron":"@daily"},{"cron":"@hourly"}]"#), "a `name` of its own"),
@@ -206,6 +215,7 @@ fn every_mistake_has_its_words() {
         (&with(r#""inputs":{"/etc/x":{"task":"a","artifact":"b"}}"#), "the path `/etc/x`"),
         (&with(r#""after":["a","a"]"#), "`after[1]`: got the same member twice"),
         (&with(r#""notify":{"on":["failed"]}"#), "`notify`: got no channel"),
+        (&with(r#""notify":{"mial":{"secret":"a"}}"#), "`notify.mial`: unknown key, did you mean `mail`?"),
         (&with(r#""notify":{"mail":{"secret":"b"},"pager":{"secret":"a"}}"#), "`notify.pager`: unknown key"),
         (&with(r#""placement":{"require":{"runtimes":{"python":"latest"}}}"#), "`placement.require.runtimes.python`"),
     ] {
@@ -239,7 +249,9 @@ fn parameters_are_pinned_by_name() {
     assert_eq!(run.public_variables()["PARAM_CITY"], "Ulm");
     assert_eq!(run.public_variables()["PARAM_DAY"], "today");
     assert_ne!(run.digest(), task.digest());
-    assert!(say(&[]).unwrap_err()[0].to_string().contains("`params.CITY`: missing"));
+    let told = |pairs: &[(&str, &str)]| say(pairs).unwrap_err().iter().map(ToString::to_string).collect::<Vec<_>>();
+    assert_eq!(told(&[]), ["`params.CITY`: missing: a value, since the parameter has no default"]);
+    assert_eq!(told(&[("CITY", "Ulm"), ("a\nb", "x")]), ["`params.\"a\u{fffd}b\"`: unknown key, known are CITY, DAY"]);
     assert!(say(&[("CITY", "Ulm"), ("DAYS", "x")]).unwrap_err()[0].to_string().contains("did you mean `DAY`?"));
     assert!(say(&[("CITY", "a\0b")]).is_err());
 }

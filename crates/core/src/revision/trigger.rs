@@ -102,7 +102,8 @@ fn read_trigger(field: &Field<'_>) -> Option<Trigger> {
         "time_zone",
         "webhook",
     ])?;
-    let webhook = table.optional("webhook").and_then(|f| f.boolean()).unwrap_or(false);
+    let said = table.optional("webhook").map(|f| f.boolean());
+    let webhook = said == Some(Some(true));
     let name = match table.optional("name") {
         Some(name) => name.parsed(NAME_BYTES),
         // The usual task has one trigger of a kind, which needs no name.
@@ -124,6 +125,10 @@ fn read_trigger(field: &Field<'_>) -> Option<Trigger> {
                 );
             }
             Source::Webhook
+        }
+        // What is meant, and misspelled, was told.
+        (None, _) if said == Some(None) || table.is_misspelled("cron") || table.is_misspelled("webhook") => {
+            return None;
         }
         (cron, _) => {
             let got = if cron.is_some() { "both `cron` and `webhook`" } else { "neither `cron` nor `webhook = true`" };

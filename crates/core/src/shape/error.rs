@@ -75,6 +75,7 @@ impl fmt::Display for ShapeError {
             ShapeErrorKind::Missing => write!(f, "missing: {}", self.allowed)?,
             ShapeErrorKind::Unknown => match &self.nearest {
                 Some(nearest) => write!(f, "unknown key, did you mean `{nearest}`?")?,
+                None if self.allowed.is_empty() => f.write_str("unknown key, none is known here")?,
                 None => write!(f, "unknown key, known are {}", self.allowed)?,
             },
             ShapeErrorKind::Type | ShapeErrorKind::Value | ShapeErrorKind::Limit | ShapeErrorKind::Conflict => {
