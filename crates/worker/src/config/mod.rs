@@ -182,9 +182,7 @@ impl Config {
                 values.set(key, &flag, text)?;
             }
         }
-        for label in &flags.labels {
-            values.add_label(&"--label", label)?;
-        }
+        values.add_labels(&"--label", flags.labels.iter().map(String::as_str))?;
         if !flags.run_as.is_empty() {
             values.set("run_as", &"--run-as", &flags.run_as.join(","))?;
         }

@@ -102,6 +102,7 @@ fn what_is_not_allowed_names_its_place_and_what_is() {
         ("inbox_records = -1", &[], "inbox_records: got `-1`"),
         ("", &[("LEASEHOLD_WORKER_SLOTS", "257")], "LEASEHOLD_WORKER_SLOTS: slots: got `257`"),
         ("", &[("LEASEHOLD_WORKER_LABELS", "a=b,c")], "LEASEHOLD_WORKER_LABELS: got `c`, expected a label"),
+        ("", &[("LEASEHOLD_WORKER_LABELS", "a=b,a=c")], "LEASEHOLD_WORKER_LABELS: the label `a` is said twice"),
         ("", &[("LEASEHOLD_WORKER_ALLOW_ROOT", "yes")], "got `yes`, expected true or false"),
         ("", &[("LEASEHOLD_WORKER_DRAIN_TIMEOUT", "10")], "got `10`, expected a duration such as 10m"),
         ("cgroup = 'on'", &[], "cgroup: got `on`, expected auto, off or the absolute path"),

@@ -1,7 +1,7 @@
 //! What was said so far about each key, and where: in the file, by a variable or by a flag. Later words outweigh earlier
 //! ones.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 use std::path::{Path, PathBuf};
@@ -122,11 +122,7 @@ impl Values {
                 self.inbox_records = Some(number(text, &range).ok_or_else(got)?);
             }
             "gpus" => self.gpus = gpus::of_text(text).map_err(|problem| refused(place, problem))?,
-            "labels" => {
-                for label in text.split(',') {
-                    self.add_label(place, label)?;
-                }
-            }
+            "labels" => self.add_labels(place, text.split(','))?,
             "drain_timeout" => self.drain_timeout = Some(text.parse().map_err(|_| got())?),
             "cgroup" => {
                 self.cgroup = match text {
@@ -158,16 +154,25 @@ impl Values {
         Ok(())
     }
 
-    /// One label more. Which names and values are good is the capabilities' own check.
-    pub(super) fn add_label(&mut self, place: &dyn Display, text: &str) -> Result<(), ConfigError> {
-        match text.trim().split_once('=') {
-            Some((name, value)) if !name.is_empty() && !value.is_empty() => {
-                self.labels.insert(name.to_owned(), value.to_owned());
-                self.origins.insert("labels", place.to_string());
-                Ok(())
+    /// The labels that one place says, each once. Which names and values are good is the capabilities' own check.
+    pub(super) fn add_labels<'a>(
+        &mut self,
+        place: &dyn Display,
+        labels: impl IntoIterator<Item = &'a str>,
+    ) -> Result<(), ConfigError> {
+        let mut said = BTreeSet::new();
+        for text in labels {
+            let pair = text.trim().split_once('=').filter(|(name, value)| !name.is_empty() && !value.is_empty());
+            let Some((name, value)) = pair else {
+                return Err(refused(place, format!("got `{}`, expected a label such as site=office", shown(text))));
+            };
+            if !said.insert(name) {
+                return Err(refused(place, format!("the label `{}` is said twice: say it once", shown(name))));
             }
-            _ => Err(refused(place, format!("got `{}`, expected a label such as site=office", shown(text)))),
+            self.labels.insert(name.to_owned(), value.to_owned());
+            self.origins.insert("labels", place.to_string());
         }
+        Ok(())
     }
 }
 
