@@ -11,7 +11,6 @@ use leasehold_core::crypto::{Digest, Domain};
 use leasehold_core::id::{AttemptId, ProjectName, RunId, TaskName};
 use leasehold_core::limits;
 use leasehold_core::revision::{Revision, Variable};
-use leasehold_core::shape::ShapeError;
 use leasehold_store::call::{AdmitRun, Keyed};
 use leasehold_store::outcome::Outcome;
 use leasehold_store::view::RunView;
@@ -64,7 +63,8 @@ impl ControlPlane {
         asked: Option<Digest>,
     ) -> OperatorResult<Admitted> {
         let Submit { project, task, revision, parameters, idempotency_key } = submit;
-        let revision = revision.with_parameters(&parameters).map_err(|errors| ServiceError::Refused(first(&errors)))?;
+        let said = revision.with_parameters(&parameters);
+        let revision = said.map_err(|errors| ServiceError::Refused(Denied::Mistakes(errors)))?;
         // What has a task's name is a run of that task, however it was submitted.
         let task = task.or_else(|| revision.name().cloned());
         check(&revision, task.as_ref(), idempotency_key.as_deref()).map_err(ServiceError::Refused)?;
@@ -108,18 +108,6 @@ impl ControlPlane {
     }
 }
 
-/// The first mistake of what a run's parameters say.
-pub(crate) fn first(errors: &[ShapeError]) -> Denied {
-    let Some(error) = errors.first() else {
-        return Denied::Invalid {
-            field: "parameters".to_owned(),
-            got: "values".to_owned(),
-            allowed: "the parameters of the revision".to_owned(),
-        };
-    };
-    Denied::Invalid { field: error.path.clone(), got: error.got.clone(), allowed: error.allowed.clone() }
-}
-
 fn check(revision: &Revision, task: Option<&TaskName>, key: Option<&str>) -> Result<(), Denied> {
     if let Some(key) = key {
         check_key(key)?;
@@ -140,7 +128,7 @@ pub(crate) fn check_key(key: &str) -> Result<(), Denied> {
         return Ok(());
     }
     Err(Denied::Invalid {
-        field: "idempotency key".to_owned(),
+        field: "Idempotency-Key".to_owned(),
         got: format!("{} bytes", key.len()),
         allowed: format!("1 to {IDEMPOTENCY_KEY_BYTES} printable ASCII characters without blanks"),
     })
@@ -239,13 +227,14 @@ mod tests {
             ("limits.concurrency", submit(revision([("limits", concurrency)]), None)),
             ("env.DB_PASSWORD", submit(revision([("env", secret)]), None)),
             ("params.DAY", submit(revision([("params", day)]), None)),
-            ("idempotency key", submit(plain(), Some(""))),
-            ("idempotency key", submit(plain(), Some("two words"))),
-            ("idempotency key", submit(plain(), Some(&"k".repeat(IDEMPOTENCY_KEY_BYTES + 1)))),
+            ("Idempotency-Key", submit(plain(), Some(""))),
+            ("Idempotency-Key", submit(plain(), Some("two words"))),
+            ("Idempotency-Key", submit(plain(), Some(&"k".repeat(IDEMPOTENCY_KEY_BYTES + 1)))),
         ];
         for (expected, submit) in cases {
             match world.plane.admit(&caller(), submit).await {
                 Err(ServiceError::Refused(Denied::Invalid { field, .. })) => assert_eq!(field, expected),
+                Err(ServiceError::Refused(Denied::Mistakes(errors))) => assert_eq!(errors[0].path, expected),
                 other => panic!("not refused: {other:?}"),
             }
         }

@@ -3,12 +3,17 @@
 //! A commit whose answer was lost is never turned into "none" or "failed": the caller hears [`ServiceError::Unknown`] and
 //! asks again with the same call. (Control design, *Store* and *Operating it*.)
 
+use std::fmt::Display;
+
 use leasehold_core::cancel::CancelRefused;
 use leasehold_core::chain;
-use leasehold_core::id::{RunId, TaskName};
+use leasehold_core::id::{RunId, TaskName, TriggerName};
+use leasehold_core::limits::BACKFILL_RUNS;
 use leasehold_core::project;
 use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::ResolveRefused;
+use leasehold_core::schedule::BackfillError;
+use leasehold_core::shape::ShapeError;
 use leasehold_core::task;
 use leasehold_core::worker::Holds;
 use leasehold_store::outcome::{Outcome, StoreError};
@@ -65,10 +70,18 @@ pub enum Denied {
     /// There is no such thing.
     #[error("there is no {what} `{name}`")]
     NotFound {
-        /// What was looked for: `run`, `worker`, `attempt`.
+        /// What was looked for: `run`, `worker`, `task`.
         what: &'static str,
         /// What it was called.
         name: String,
+    },
+    /// There is no such part of a thing.
+    #[error("there is no {part} of {of}")]
+    NoPart {
+        /// Which part, such as a trigger with its name.
+        part: String,
+        /// Of what.
+        of: String,
     },
     /// Several things are called so.
     #[error("`{prefix}` begins several run ids, such as {}; write more of it", join(.matches))]
@@ -88,8 +101,11 @@ pub enum Denied {
         /// What is allowed.
         allowed: String,
     },
+    /// Parts of the request are not allowed.
+    #[error("{}", told(.0))]
+    Mistakes(Vec<ShapeError>),
     /// The idempotency key was used with another request before.
-    #[error("this idempotency key was used with another request before: use a new one")]
+    #[error("this Idempotency-Key was used with another request before")]
     KeyReused,
     /// The disk has no room for new work.
     #[error(
@@ -149,10 +165,30 @@ fn join(ids: &[RunId]) -> String {
     ids.iter().map(ToString::to_string).collect::<Vec<_>>().join(" and ")
 }
 
+fn told(errors: &[ShapeError]) -> String {
+    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+}
+
 impl Denied {
     /// There is no `what` called `name`.
     pub fn not_found(what: &'static str, name: &impl ToString) -> Self {
         Self::NotFound { what, name: name.to_string() }
+    }
+
+    /// There is no such part of `of`.
+    pub fn no_part(part: impl Display, of: impl Display) -> Self {
+        Self::NoPart { part: part.to_string(), of: of.to_string() }
+    }
+
+    /// A port's answer about a trigger of a task, or about the task where none was named: each is called by its own name.
+    pub(crate) fn of_trigger(unmet: &Unmet, task: &TaskName, trigger: Option<&TriggerName>) -> Self {
+        match (unmet, trigger) {
+            (Unmet::NotFound("task"), _) | (_, None) => Self::of(unmet, task),
+            (Unmet::NotFound(what), Some(name)) => {
+                Self::no_part(format_args!("{what} `{name}`"), format_args!("task `{task}`"))
+            }
+            (_, Some(name)) => Self::of(unmet, name),
+        }
     }
 
     /// A port's answer about `name`, in the operator's words.
@@ -173,14 +209,26 @@ impl Denied {
             Unmet::Task(name, why) => Self::Task { name: name.clone(), why: *why },
             Unmet::Chain(broken) => Self::Chain(broken.clone()),
             Unmet::PlanMoved(moved) => Self::PlanMoved(*moved),
-            Unmet::Backfill(why) => Self::Invalid {
-                field: "from, to".to_owned(),
-                got: "this time".to_owned(),
-                allowed: format!("a time that can be filled: {why}"),
-            },
+            Unmet::Backfill(why) => Self::of_backfill(*why),
             Unmet::Moved(what) => Self::Moved { what, name: name.to_string() },
             Unmet::TaskMoved => Self::TaskMoved(name.to_string()),
         }
+    }
+
+    fn of_backfill(why: BackfillError) -> Self {
+        let (field, got, allowed) = match why {
+            BackfillError::Backwards => ("to", "a time before `from`".to_owned(), "`from` or later".to_owned()),
+            BackfillError::Future => {
+                ("to", "a time to come".to_owned(), "one that has passed: the schedule fires by itself then".to_owned())
+            }
+            BackfillError::Nothing => {
+                ("from", "a span without a fire time".to_owned(), "a span in which the schedule has one".to_owned())
+            }
+            BackfillError::TooMany { instants } => {
+                ("from", format!("a span with {instants} fire times"), format!("at most {BACKFILL_RUNS} of them"))
+            }
+        };
+        Self::Invalid { field: field.to_owned(), got, allowed }
     }
 }
 

@@ -53,7 +53,7 @@ pub use principal::{Caller, SessionRef, WorkerPrincipal};
 pub mod view {
     pub use leasehold_store::call::{AuditPage, LedgerPage, Renewal, RunFilter, TriggersAfter};
     pub use leasehold_store::view::{
-        AuditEntry, Backfilled, Beaten, LedgerEntry, LedgerKey, LogPage, ProjectView, RunSummary, RunView,
+        AuditEntry, Backfilled, Beaten, LedgerEntry, LedgerKey, LogPage, PlanView, ProjectView, RunSummary, RunView,
         TaskRevision, TaskView, TriggerView, WorkerView,
     };
 }

@@ -4,6 +4,7 @@ use leasehold_core::counter::AttemptNumber;
 use leasehold_core::id::RunId;
 use leasehold_core::resolve::{Resolve, Verb};
 use leasehold_store::call::ResolveRun;
+use leasehold_store::port::Unmet;
 use leasehold_store::view::RunView;
 
 use crate::error::{Denied, OperatorResult, ServiceError};
@@ -43,7 +44,12 @@ impl ControlPlane {
             .resolve_run(call)
             .await?
             .into_result()
-            .map_err(|unmet| Denied::of(&unmet, &attempt.map_or_else(|| run.to_string(), |of| of.to_string())))
+            .map_err(|unmet| match (&unmet, attempt) {
+                (Unmet::NotFound("attempt"), Some(of)) => {
+                    Denied::no_part(format_args!("attempt {of}"), format_args!("run `{run}`"))
+                }
+                _ => Denied::of(&unmet, &run),
+            })
             .map_err(ServiceError::Refused)?;
         tracing::info!(run.id = %run, actor = %caller.actor, origin = %caller.origin, %verb, outcome = ?resolve, "run resolve");
         self.hints().changed(&Topic::Run(run));

@@ -115,14 +115,37 @@ pub struct FireTime {
 pub const FIRE_TIMES: usize = 1000;
 
 impl ControlPlane {
-    /// A page of triggers, in the order of their tasks and names.
+    /// A page of triggers, in the order of their tasks and names. That there are none is told of a task or project that is
+    /// there only.
     pub async fn schedules(&self, page: TriggersAfter, limit: usize) -> OperatorResult<Vec<TriggerView>> {
-        Ok(self.store().triggers(page, limit.clamp(1, limits::PAGE)).await?)
+        let TriggersAfter { project, task, after } = page.clone();
+        let views = self.store().triggers(page, limit.clamp(1, limits::PAGE)).await?;
+        match (task, after) {
+            (Some(task), None) if views.is_empty() => self.task(&project, &task).await.map(drop)?,
+            (None, None) if views.is_empty() => self.project(&project).await.map(drop)?,
+            _ => {}
+        }
+        Ok(views)
     }
 
-    /// A page of a task's schedule ledger, the newest nominal time first; also of a task that is deleted.
+    /// A page of a task's schedule ledger, the newest nominal time first; also of a task that is deleted. That there is
+    /// nothing in it is told of a task and a trigger that are there, or were, only.
     pub async fn ledger(&self, page: LedgerPage, limit: usize) -> OperatorResult<Vec<LedgerEntry>> {
-        Ok(self.store().ledger(page, limit.clamp(1, limits::PAGE)).await?)
+        let LedgerPage { project, task, trigger, before } = page.clone();
+        let lines = self.store().ledger(page, limit.clamp(1, limits::PAGE)).await?;
+        if !lines.is_empty() || before.is_some() {
+            return Ok(lines);
+        }
+        // Of a task that was never there; its history tells of one that is deleted.
+        self.task_history(&project, &task, None, 1).await?;
+        if let Some(name) = trigger {
+            let page = TriggersAfter { project, task: Some(task.clone()), after: None };
+            let kept = self.store().triggers(page, limits::TRIGGERS).await?;
+            if !kept.iter().any(|view| view.kept.key.name == name) {
+                return Err(ServiceError::Refused(no_trigger(&task, &name)));
+            }
+        }
+        Ok(lines)
     }
 
     /// The next `count` fire times of a task, or of one of its triggers, the earliest first, pause or not; and whether one of
@@ -137,7 +160,7 @@ impl ControlPlane {
         let kept = self.schedules_of(project, task).await?;
         let of: Vec<_> = kept.iter().filter(|view| trigger.is_none_or(|name| *name == view.kept.key.name)).collect();
         if let (Some(name), true) = (trigger, of.is_empty()) {
-            return Err(ServiceError::Refused(Denied::not_found("trigger", name)));
+            return Err(ServiceError::Refused(no_trigger(task, name)));
         }
         let now = self.store().now().await?.utc;
         let mut times = Vec::new();
@@ -191,7 +214,8 @@ impl ControlPlane {
     ) -> OperatorResult<bool> {
         let changed = outcome.is_applied();
         let of = call.trigger.as_ref().map_or_else(|| call.task.to_string(), ToString::to_string);
-        outcome.into_result().map_err(|unmet| ServiceError::Refused(Denied::of(&unmet, &of)))?;
+        let denied = |unmet| ServiceError::Refused(Denied::of_trigger(&unmet, &call.task, call.trigger.as_ref()));
+        outcome.into_result().map_err(denied)?;
         tracing::info!(project = %call.project, task = %call.task, of, actor = %caller.actor, origin = %caller.origin, changed, "{done}");
         self.hints().dispatch();
         self.hints().schedule();
@@ -211,12 +235,17 @@ impl ControlPlane {
         let key = TriggerKey { project, task, name };
         let call = BackfillTrigger { actor: caller.actor.clone(), trigger: key.clone(), first, last };
         let outcome = self.store().backfill_trigger(call).await?;
-        let backfilled = outcome.into_result().map_err(|unmet| ServiceError::Refused(Denied::of(&unmet, &key.name)))?;
+        let denied = |unmet| ServiceError::Refused(Denied::of_trigger(&unmet, &key.task, Some(&key.name)));
+        let backfilled = outcome.into_result().map_err(denied)?;
         tracing::info!(project = %key.project, task = %key.task, trigger = %key.name, runs = backfilled.runs.len(),
             actor = %caller.actor, origin = %caller.origin, "schedule backfilled");
         self.hints().dispatch();
         Ok(backfilled)
     }
+}
+
+fn no_trigger(task: &TaskName, name: &TriggerName) -> Denied {
+    Denied::no_part(format_args!("trigger `{name}`"), format_args!("task `{task}`"))
 }
 
 fn pause_call(caller: &Caller, ask: PauseAsk) -> PauseTriggers {
@@ -228,7 +257,7 @@ fn only_schedule(task: &TaskName, kept: &[TriggerView]) -> Result<TriggerName, D
     let mut names = kept.iter().filter(|view| view.kept.kind == Kind::Cron).map(|view| &view.kept.key.name);
     match (names.next(), names.next()) {
         (Some(name), None) => Ok(name.clone()),
-        (None, _) => Err(Denied::not_found("schedule of task", task)),
+        (None, _) => Err(Denied::no_part("schedule", format_args!("task `{task}`"))),
         (Some(one), Some(other)) => Err(Denied::Invalid {
             field: "trigger".to_owned(),
             got: format!("none, of a task with several schedules ({one}, {other}, …)"),
@@ -307,6 +336,57 @@ pub(crate) mod tests {
         let filter = RunFilter { task: Some("report".parse().unwrap()), ..RunFilter::default() };
         let runs = world.plane.runs(filter, 64).await.unwrap();
         assert_eq!((runs.len(), runs[0].run.state), (1, RunState::Pending));
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn what_is_not_there_is_called_by_its_own_name() {
+        let world = World::new().await;
+        applied(&world, "@daily").await;
+        let ledger = |task: &str, trigger: Option<&str>| {
+            let trigger = trigger.map(|name| name.parse().unwrap());
+            let page =
+                LedgerPage { project: ProjectName::default(), task: task.parse().unwrap(), trigger, before: None };
+            let plane = &world.plane;
+            async move { plane.ledger(page, 64).await.map(|lines| lines.len()).map_err(|error| error.to_string()) }
+        };
+        let no_task = || Err("there is no task `gone`".to_owned());
+        let no_trigger = || Err("there is no trigger `corn` of task `report`".to_owned());
+        assert_eq!(ledger("report", Some("cron")).await, Ok(0));
+        assert_eq!(ledger("report", Some("corn")).await, no_trigger());
+        assert_eq!(ledger("gone", Some("cron")).await, no_task());
+        let pause = |task: &str, trigger: &str| {
+            let (task, trigger) = (task.parse().unwrap(), trigger.parse().ok());
+            let ask = PauseAsk { project: ProjectName::default(), task, trigger, why: None };
+            let plane = &world.plane;
+            async move { plane.pause_schedule(&caller(), ask).await.map(usize::from).map_err(|error| error.to_string()) }
+        };
+        assert_eq!(pause("report", "corn").await, no_trigger());
+        assert_eq!(pause("gone", "cron").await, no_task());
+        world
+            .plane
+            .delete_task(&caller(), ProjectName::default(), "report".parse().unwrap(), false, None)
+            .await
+            .unwrap();
+        assert!(ledger("report", None).await.is_ok(), "that of a deleted task stays");
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_time_that_cannot_be_filled_is_told_once() {
+        let world = World::new().await;
+        applied(&world, "@daily").await;
+        let now = world.clock.utc();
+        let (hour, year) = (Millis::from_secs(3600), Millis::from_secs(366 * 86_400));
+        for (first, last, told) in [
+            (now, now.minus(hour), "to: got a time before `from`, allowed is `from` or later"),
+            (now, now.plus(hour), "to: got a time to come, allowed is one that has passed"),
+            (now.minus(Millis::new(1)), now.minus(Millis::new(1)), "from: got a span without a fire time"),
+            (now.minus(year.times(3)), now, "from: got a span with 1098 fire times, allowed is at most 1000 of them"),
+        ] {
+            let (project, task) = (ProjectName::default(), "report".parse().unwrap());
+            let ask = BackfillAsk { project, task, trigger: None, first, last };
+            let refused = world.plane.backfill(&caller(), ask).await.unwrap_err().to_string();
+            assert!(refused.starts_with(told), "{refused}");
+        }
     }
 
     #[tokio::test(start_paused = true)]

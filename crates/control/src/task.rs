@@ -11,7 +11,7 @@ use leasehold_core::revision::Revision;
 use leasehold_core::task::{Plan, Planned, Step};
 use leasehold_core::time::UtcMillis;
 use leasehold_store::call::{ApplyTasks, DeleteTask, RunFilter};
-use leasehold_store::view::{KeyedRun, TaskRevision, TaskView};
+use leasehold_store::view::{KeyedRun, PlanView, TaskRevision, TaskView};
 
 use crate::admit::{Admitted, Submit, built};
 use crate::error::{Denied, OperatorResult, ServiceError};
@@ -61,11 +61,13 @@ impl RunTask {
 }
 
 impl ControlPlane {
-    /// What applying these tasks would do, where everything they ask for can be done.
-    pub async fn plan_tasks(&self, apply: Apply) -> OperatorResult<Plan> {
-        check(&apply.project, &apply.tasks, self.utc()).map_err(ServiceError::Refused)?;
-        let plan = self.store().plan_tasks(&apply.project, apply.tasks, apply.prune).await?;
-        plan.map_err(|broken| ServiceError::Refused(broken.into()))
+    /// What applying these tasks would do, where everything they ask for can be done; and which of those that would go may
+    /// not, as things are.
+    pub async fn plan_tasks(&self, apply: Apply) -> OperatorResult<PlanView> {
+        let Apply { project, tasks, prune, cascade, plan: _ } = apply;
+        check(&project, &tasks, self.utc()).map_err(ServiceError::Refused)?;
+        let planned = self.store().plan_tasks(&project, tasks, prune, cascade).await?;
+        planned.map_err(|broken| ServiceError::Refused(broken.into()))
     }
 
     /// Makes the tasks of a project what was said, all of it or nothing. Answers whether that changed anything.
@@ -184,14 +186,19 @@ impl ControlPlane {
     }
 
     /// A page of a project's tasks in the order of their names; at most [`limits::PAGE`] whatever `limit` says. The last
-    /// one's name is the next page's `after`.
+    /// one's name is the next page's `after`. That there are none is told of a project that is there only.
     pub async fn tasks(
         &self,
         project: &ProjectName,
         after: Option<TaskName>,
         limit: usize,
     ) -> OperatorResult<Vec<TaskView>> {
-        Ok(self.store().tasks(project, after, limit.clamp(1, limits::PAGE)).await?)
+        let is_first = after.is_none();
+        let page = self.store().tasks(project, after, limit.clamp(1, limits::PAGE)).await?;
+        if page.is_empty() && is_first {
+            self.project(project).await?;
+        }
+        Ok(page)
     }
 
     /// A page of the revisions that a task had, the newest first. The last one's number is the next page's `before`.
@@ -218,7 +225,8 @@ impl ControlPlane {
     ) -> OperatorResult<(TaskRevision, Revision)> {
         let found = self.store().task_revision(project, name, number).await?;
         found.ok_or_else(|| {
-            ServiceError::Refused(Denied::not_found("revision", &format_args!("{number} of task {name}")))
+            let (part, of) = (format_args!("revision {number}"), format_args!("task `{name}`"));
+            ServiceError::Refused(Denied::no_part(part, of))
         })
     }
 }
@@ -292,7 +300,7 @@ mod tests {
     async fn a_task_is_applied_once_and_run_with_its_parameters() {
         let world = World::new().await;
         let apply = || report(day(&[("description", "which day")]));
-        assert_eq!(world.plane.plan_tasks(apply()).await.unwrap().0[0].step, Step::Create);
+        assert_eq!(world.plane.plan_tasks(apply()).await.unwrap().plan.0[0].step, Step::Create);
         assert!(
             world.plane.apply_tasks(&caller(), apply()).await.unwrap(),
             "a parameter without a value is no mistake here"

@@ -17,7 +17,7 @@ use leasehold_store::outcome::Outcome;
 use leasehold_store::view::KeyedRun;
 use leasehold_store::webhook::{CallRefused, CallWebhook, MakeWebhookToken};
 
-use crate::admit::{built, check_key, first};
+use crate::admit::{built, check_key};
 use crate::error::{Denied, OperatorResult, ServiceError};
 use crate::hints::Topic;
 use crate::plane::ControlPlane;
@@ -75,13 +75,7 @@ impl ControlPlane {
         let call = MakeWebhookToken { actor: caller.actor.clone(), trigger: trigger.clone(), token: token.digest() };
         let TriggerKey { project, task, name } = &trigger;
         let made = self.store().make_webhook_token(call).await?.into_result();
-        let made = made.map_err(|unmet| {
-            let denied = Denied::of(&unmet, name);
-            ServiceError::Refused(match denied {
-                Denied::NotFound { what: "task", .. } => Denied::not_found("task", task),
-                other => other,
-            })
-        })?;
+        let made = made.map_err(|unmet| ServiceError::Refused(Denied::of_trigger(&unmet, task, Some(name))))?;
         tracing::info!(%project, %task, trigger = %name, actor = %caller.actor, origin = %caller.origin, "webhook token made");
         Ok(MadeToken { token, made })
     }
@@ -126,7 +120,7 @@ impl ControlPlane {
                 return Err(ServiceError::Refused(Denied::NotCallable));
             };
             let made = view.revision.with_parameters(&parameters);
-            let revision = made.map_err(|errors| ServiceError::Refused(first(&errors)))?;
+            let revision = made.map_err(|errors| ServiceError::Refused(Denied::Mistakes(errors)))?;
             built(&revision).map_err(ServiceError::Refused)?;
             let now = self.utc();
             let run = RunId::new(now, self.entropy());
@@ -248,7 +242,7 @@ mod tests {
         let other = world.plane.call_webhook(&holder, call(&[], Some("k"))).await;
         assert_eq!(other, Err(ServiceError::Refused(Denied::KeyReused)));
         let blank = world.plane.call_webhook(&holder, call(&[], Some("two words"))).await.unwrap_err();
-        assert!(blank.to_string().starts_with("idempotency key"), "{blank}");
+        assert!(blank.to_string().starts_with("Idempotency-Key"), "{blank}");
     }
 
     #[tokio::test]
@@ -269,6 +263,6 @@ mod tests {
         assert!(refused.to_string().contains("there is no task `gone`"), "{refused}");
         let other = TriggerKey { name: "other".parse().unwrap(), ..push() };
         let refused = world.plane.make_webhook_token(&caller(), other).await.unwrap_err();
-        assert!(refused.to_string().contains("there is no webhook `other`"), "{refused}");
+        assert!(refused.to_string().contains("there is no webhook `other` of task `report`"), "{refused}");
     }
 }

@@ -24,7 +24,7 @@ use tokio_rustls::TlsConnector;
 
 use crate::exit::Exit;
 use crate::sse;
-use crate::target::Target;
+use crate::target::{Target, authority};
 
 /// The largest answer that is read whole.
 const ANSWER_LIMIT: usize = 16 * 1024 * 1024;
@@ -356,10 +356,6 @@ impl Events {
     }
 }
 
-fn authority(host: &str, port: u16) -> String {
-    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
-}
-
 /// TLS that trusts one CA and nobody else.
 fn trusting(file: Option<&Path>) -> Result<TlsConnector, RequestError> {
     let file = file.ok_or(RequestError::NoCaCertificate)?;
@@ -423,11 +419,5 @@ mod tests {
         assert!(matches!(trusting(None), Err(RequestError::NoCaCertificate)));
         let file = tempfile::NamedTempFile::new().unwrap();
         assert!(matches!(trusting(Some(file.path())), Err(RequestError::CaCertificate { .. })));
-    }
-
-    #[test]
-    fn an_ipv6_authority_has_brackets() {
-        assert_eq!(authority("::1", 7440), "[::1]:7440");
-        assert_eq!(authority("host", 1), "host:1");
     }
 }

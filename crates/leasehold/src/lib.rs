@@ -22,6 +22,7 @@ mod log_words;
 mod logging;
 mod master_key;
 mod output;
+mod pairs;
 mod question;
 mod reference;
 mod run_page;

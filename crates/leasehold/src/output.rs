@@ -7,6 +7,8 @@ use clap::{Args, ValueEnum};
 use comfy_table::{ContentArrangement, Table, presets};
 use serde::Serialize;
 
+use crate::failure::UsageError;
+
 /// The form of an answer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, ValueEnum)]
 pub(crate) enum Format {
@@ -56,6 +58,16 @@ impl OutputArgs {
     /// The form to print: `-q` alone means names.
     pub(crate) fn format(&self) -> Format {
         if self.quiet && self.output == Format::Table { Format::Name } else { self.output }
+    }
+
+    /// Refuses `-o name` for `what` is shown once, before it is made: its name would be all that is left.
+    pub(crate) fn check_shows(&self, what: &str) -> Result<(), UsageError> {
+        if self.output == Format::Name {
+            let text =
+                format!("-o name would not show {what}, which is shown once: say -q to print it alone, or -o json");
+            return Err(UsageError(text));
+        }
+        Ok(())
     }
 
     /// Prints a list.
@@ -139,6 +151,11 @@ pub(crate) fn harmless(text: &str) -> String {
 /// A stream of ours that cannot be written, named. The kind stays: who closed a pipe on purpose is told nothing.
 pub(crate) fn cannot_write(name: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write to {name}: {error}"))
+}
+
+/// A text on one line: what a person named may hold any character.
+pub(crate) fn on_one_line(text: &str) -> String {
+    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
 }
 
 fn table<T: Row>(items: &[T]) -> Table {

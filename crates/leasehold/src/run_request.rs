@@ -12,6 +12,7 @@ use leasehold_core::shape::ShapeError;
 use leasehold_core::time::Millis;
 
 use crate::failure::UsageError;
+use crate::pairs::pairs;
 use crate::spec::Spec;
 
 /// What to run, where and under which limits.
@@ -120,11 +121,8 @@ impl RunRequest {
             draft.flags.insert("priority".to_owned(), "--priority");
             draft.root.insert("priority".to_owned(), Value::Int(priority));
         }
-        for pair in &self.env {
-            let Some((name, value)) = pair.split_once('=') else {
-                return Err(UsageError(format!("--env: got `{pair}`, write NAME=VALUE")).into());
-            };
-            draft.set("--env", "env", name, Value::text(value));
+        for (name, value) in pairs("--env", "NAME=VALUE", &self.env)? {
+            draft.set("--env", "env", &name, Value::text(value));
         }
         self.apply_placement(draft)
     }

@@ -62,17 +62,29 @@ pub(crate) enum Target {
 }
 
 impl Target {
-    /// Where others find `path` of its API; over a socket, nobody here knows its host.
-    pub(crate) fn url(&self, path: &str) -> String {
+    /// What tells `curl` the way to `path` of its API from here.
+    pub(crate) fn curl(&self, path: &str) -> String {
         match self {
-            Self::Socket(_) => format!("https://HOST:{API_PORT}{path}"),
-            Self::Address { tls, host, port, .. } => {
-                let scheme = if *tls { "https" } else { "http" };
-                let host = if host.contains(':') { format!("[{host}]") } else { host.clone() };
-                format!("{scheme}://{host}:{port}{path}")
+            Self::Socket(socket) => format!("--unix-socket {} http://localhost{path}", shell_word(socket)),
+            Self::Address { tls: true, host, port, cacert, .. } => {
+                let cacert = cacert.as_ref().map_or_else(String::new, |file| format!("--cacert {} ", shell_word(file)));
+                format!("{cacert}https://{}{path}", authority(host, *port))
             }
+            Self::Address { tls: false, host, port, .. } => format!("http://{}{path}", authority(host, *port)),
         }
     }
+}
+
+/// A host with its port, as a URL and the `Host` header have them.
+pub(crate) fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}
+
+/// A path as one word of a shell's line.
+fn shell_word(path: &Path) -> String {
+    let text = path.display().to_string();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+=:,@%".contains(c);
+    if !text.is_empty() && text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', "'\\''")) }
 }
 
 /// Why no control plane can be reached with these settings.
@@ -212,6 +224,17 @@ mod tests {
         for addr in ["host", "ftp://host", "https://", "https://a/b", "https://h:99999", "https://user@host"] {
             assert_eq!(args(addr).resolve(), Err(TargetError::Address(addr.to_owned())), "{addr}");
         }
+    }
+
+    #[test]
+    fn a_line_of_curl_reaches_what_was_asked() {
+        let socket = Target::Socket("lease hold's/admin.sock".into());
+        assert_eq!(socket.curl("/x"), "--unix-socket 'lease hold'\\''s/admin.sock' http://localhost/x");
+        let plain = args("http://127.0.0.1").resolve().unwrap();
+        assert_eq!(plain.curl("/x"), "http://127.0.0.1:7440/x");
+        let own = TargetArgs { cacert: Some("data/ca.pem".into()), ..args("https://[::1]:9") }.resolve().unwrap();
+        assert_eq!(own.curl("/x"), "--cacert data/ca.pem https://[::1]:9/x");
+        assert_eq!(authority("host", 1), "host:1");
     }
 
     #[test]

@@ -23,7 +23,6 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::Resolve;
 use leasehold_core::revision::Revision;
 use leasehold_core::session::{SessionFence, SessionProjection};
-use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
 use leasehold_core::trigger::TriggerKey;
 use leasehold_core::trigger::webhook::TokenMade;
@@ -41,8 +40,8 @@ use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
     ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
-    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView,
-    Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, PlanView, ProjectView, Pruned, PullState, RunFacts, RunSummary,
+    RunView, Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 use crate::webhook::{CallRefused, CallWebhook, MakeWebhookToken};
 
@@ -303,8 +302,9 @@ impl Store for Faulty {
         project: &ProjectName,
         tasks: BTreeMap<TaskName, Revision>,
         prune: bool,
-    ) -> Result<Result<Plan, Broken>, StoreError> {
-        self.call("plan_tasks", self.inner.plan_tasks(project, tasks, prune)).await
+        cascade: bool,
+    ) -> Result<Result<PlanView, Broken>, StoreError> {
+        self.call("plan_tasks", self.inner.plan_tasks(project, tasks, prune, cascade)).await
     }
 
     async fn apply_tasks(&self, call: ApplyTasks) -> Stored<(), Unmet> {

@@ -25,7 +25,7 @@ use leasehold_core::resolve::{Resolve, ResolveRefused};
 use leasehold_core::revision::Revision;
 use leasehold_core::schedule::BackfillError;
 use leasehold_core::session::SessionProjection;
-use leasehold_core::task::{self, Plan};
+use leasehold_core::task;
 use leasehold_core::time::Now;
 use leasehold_core::trigger::TriggerKey;
 use leasehold_core::trigger::webhook::TokenMade;
@@ -41,8 +41,8 @@ use crate::hint::HintExchange;
 use crate::outcome::{StoreError, Stored};
 use crate::view::{
     ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
-    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView,
-    Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, PlanView, ProjectView, Pruned, PullState, RunFacts, RunSummary,
+    RunView, Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 use crate::webhook::{CallRefused, CallWebhook, MakeWebhookToken};
 use leasehold_core::claim::Ask;
@@ -196,14 +196,15 @@ pub trait Store: Send + Sync + 'static {
     /// A page of projects, in the order of their names.
     async fn projects(&self, after: Option<ProjectName>, limit: usize) -> Result<Vec<ProjectView>, StoreError>;
 
-    /// What applying these tasks would do, or why they cannot follow each other so. See [`leasehold_core::task::Plan::of`] and
-    /// [`leasehold_core::chain::Edges::planned`].
+    /// What applying these tasks would do and what of it would be refused, or why they cannot follow each other so. See
+    /// [`leasehold_core::task::Plan::of`], [`leasehold_core::task::deleted`] and [`leasehold_core::chain::Edges::planned`].
     async fn plan_tasks(
         &self,
         project: &ProjectName,
         tasks: BTreeMap<TaskName, Revision>,
         prune: bool,
-    ) -> Result<Result<Plan, Broken>, StoreError>;
+        cascade: bool,
+    ) -> Result<Result<PlanView, Broken>, StoreError>;
 
     /// A person says what the tasks of a project are: all of it, or nothing. What is so already is a replay, whatever plan
     /// was shown. Its project comes with it, if it is not there.

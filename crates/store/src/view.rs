@@ -20,7 +20,7 @@ use leasehold_core::role::Role;
 use leasehold_core::run::{Run, RunState};
 use leasehold_core::schedule::Line;
 use leasehold_core::session::{Session, SessionProjection, SessionState};
-use leasehold_core::task::Task;
+use leasehold_core::task::{Plan, Task, Undeletable};
 use leasehold_core::time::{Millis, Now, UtcMillis};
 use leasehold_core::trigger::webhook::TokenMade;
 use leasehold_core::trigger::{KeptTrigger, Pause, TriggerKey};
@@ -414,6 +414,15 @@ pub struct TaskView {
     pub task: Task,
     /// Its revision.
     pub revision: Revision,
+}
+
+/// What applying tasks would do, and what of it would be refused.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct PlanView {
+    /// The plan.
+    pub plan: Plan,
+    /// The tasks that would go and may not, each with the reason: while there is one, applying does nothing.
+    pub refused: BTreeMap<TaskName, Undeletable>,
 }
 
 /// One of the revisions that a task had.

@@ -1,7 +1,5 @@
 //! `leasehold run`: submits a run, and follows it, waits for it, or leaves it.
 
-use std::collections::BTreeMap;
-
 use clap::Args;
 use hyper::header::HeaderName;
 use leasehold_core::id::ProjectName;
@@ -14,20 +12,21 @@ use super::connected::Connected;
 use super::following::Following;
 use crate::client::{Asked, Client};
 use crate::exit::Exit;
-use crate::failure::UsageError;
 use crate::output::OutputArgs;
+use crate::pairs::pairs;
 use crate::run_request::RunRequest;
 use crate::system::SystemEntropy;
 use crate::waiting::Reconnect;
 
 const AFTER_HELP: &str = "\
 Examples:
-  leasehold run -- make test                              follow its output to the end
-  leasehold run --require 'runtime.python>=3.11' --require 'memory>=2GiB' -- python3 train.py
-  leasehold run --spec job.toml --timeout 10m             flags weigh more than the file
-  leasehold run --detach -q -- ./backup.sh                print only the run's id
-  leasehold run --wait --wait-timeout 1m -- ./deploy.sh   no output, at most a minute
-  leasehold run --again 0192f                             what that run executed, as a new run
+  leasehold run -- make test                  follow its output to the end
+  leasehold run --require 'runtime.python>=3.11' --require 'memory>=2GiB' \\
+    -- python3 train.py
+  leasehold run --spec job.toml --timeout 1h  flags weigh more than the file
+  leasehold run --detach -q -- ./backup.sh    print only the run's id
+  leasehold run --wait -- ./deploy.sh         wait for its end without output
+  leasehold run --again 0192f                 the same as that run, anew
 
 Exit codes:
   0 it succeeded · 5 it failed · 6 cancelled · 7 timed out · 8 lost or unknown
@@ -79,19 +78,10 @@ impl Run {
 
     fn submission(&self, earlier: Option<RunDetail>) -> anyhow::Result<SubmitRun> {
         let revision = self.request.revision(earlier.as_ref().map(|run| &run.revision.0))?;
-        let params = parameters(&self.param)?;
+        let params = pairs("--param", "NAME=VALUE", &self.param)?;
         let (project, task) = earlier.map_or((None, None), |run| (Some(run.item.project), run.item.task));
         Ok(SubmitRun { project: self.project.clone().or(project).unwrap_or_default(), task, revision, params })
     }
-}
-
-/// What a person said of parameters, each as `NAME=VALUE`.
-pub(crate) fn parameters(said: &[String]) -> anyhow::Result<BTreeMap<String, String>> {
-    let pair = |text: &String| {
-        let pair = text.split_once('=').map(|(name, value)| (name.to_owned(), value.to_owned()));
-        pair.ok_or_else(|| UsageError(format!("--param: got `{text}`, write NAME=VALUE")))
-    };
-    Ok(said.iter().map(pair).collect::<Result<_, _>>()?)
 }
 
 /// Submits a run, again and under the same key where an answer was lost: it is submitted once.

@@ -7,7 +7,6 @@ use std::net::IpAddr;
 
 use axum::extract::{FromRequestParts, Request, State};
 use axum::http::HeaderMap;
-use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
@@ -18,7 +17,7 @@ use leasehold_core::crypto::ApiToken;
 use super::describe::{Contract, Schemas, Takes};
 use super::problem::ApiError;
 use super::registry::Needs;
-use super::{Api, webhooks};
+use super::{Api, header, webhooks};
 use crate::listener::Peer;
 
 /// Lets a request pass that its route's permission allows, with its caller attached.
@@ -73,7 +72,7 @@ async fn identify(api: &Api, claim: Result<Claim, ApiError>) -> Result<Caller, A
 }
 
 fn bearer(headers: &HeaderMap) -> Result<ApiToken, ApiError> {
-    let header = headers.get(AUTHORIZATION).ok_or_else(|| {
+    let said = header::once(headers, header::AUTHORIZATION)?.ok_or_else(|| {
         ApiError::unauthenticated(
             "an API token is needed: send `Authorization: Bearer <token>` (the command line reads LEASEHOLD_TOKEN)",
         )
@@ -81,7 +80,7 @@ fn bearer(headers: &HeaderMap) -> Result<ApiToken, ApiError> {
     // Never repeated in the answer: it may be a secret of another place.
     let refused =
         || ApiError::unauthenticated("the Authorization header does not hold an API token: expected `Bearer <token>`");
-    let (scheme, token) = header.to_str().ok().and_then(|text| text.split_once(' ')).ok_or_else(refused)?;
+    let (scheme, token) = said.to_str().ok().and_then(|text| text.split_once(' ')).ok_or_else(refused)?;
     if !scheme.eq_ignore_ascii_case("bearer") {
         return Err(refused());
     }

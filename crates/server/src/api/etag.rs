@@ -4,7 +4,7 @@
 //! changes by itself, such as how many runs hold a place, makes no edit stale. (Product, *The command line*.)
 
 use axum::extract::FromRequestParts;
-use axum::http::header::{ETAG, HeaderName, IF_MATCH, IF_NONE_MATCH};
+use axum::http::header::ETAG;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -13,9 +13,9 @@ use leasehold_core::project::Settings;
 use leasehold_wire::api::problem::ProblemCode;
 use serde_json::json;
 
-use super::Api;
 use super::describe::{Answers, Contract, Schemas, Takes};
 use super::problem::ApiError;
+use super::{Api, header};
 
 /// What a tag stands for.
 pub(super) trait Tag: Sized {
@@ -62,7 +62,7 @@ pub(super) enum Seen<T> {
 
 impl<T: Tag> Seen<T> {
     fn of(headers: &HeaderMap) -> Result<Self, ApiError> {
-        let Some(text) = one(headers, &IF_MATCH)? else { return Ok(Self::Unsaid) };
+        let Some(text) = header::text(headers, header::IF_MATCH)?.map(str::trim) else { return Ok(Self::Unsaid) };
         if text == "*" {
             return Ok(Self::Any);
         }
@@ -70,7 +70,7 @@ impl<T: Tag> Seen<T> {
         let tag = quoted.filter(|tag| !tag.contains('"'));
         // A weak tag is well-formed, and matches nothing.
         if tag.is_none() && !text.starts_with("W/\"") {
-            return Err(ApiError::field("If-Match", text, "one tag in quotes, as `ETag` said it, or *"));
+            return Err(ApiError::field(header::IF_MATCH, text, "one tag in quotes, as `ETag` said it, or *"));
         }
         tag.and_then(T::of_tag).map(Self::This).ok_or_else(moved)
     }
@@ -89,18 +89,6 @@ fn moved() -> ApiError {
         .fix("read it again: its ETag is what to send with the next edit")
 }
 
-fn one<'h>(headers: &'h HeaderMap, name: &HeaderName) -> Result<Option<&'h str>, ApiError> {
-    let mut values = headers.get_all(name).iter();
-    let first = values.next();
-    if values.next().is_some() {
-        return Err(ApiError::field(name.as_str(), "the header twice", "the header once"));
-    }
-    let text = |value: &'h HeaderValue| {
-        value.to_str().map(str::trim).map_err(|_| ApiError::field(name.as_str(), "bytes", "printable ASCII characters"))
-    };
-    first.map(text).transpose()
-}
-
 impl<T: Tag> FromRequestParts<Api> for Seen<T> {
     type Rejection = ApiError;
 
@@ -112,7 +100,7 @@ impl<T: Tag> FromRequestParts<Api> for Seen<T> {
 impl<T> Takes for Seen<T> {
     fn takes(contract: &mut Contract, _: &mut Schemas) {
         let about = "The `ETag` that was seen: what has changed since is not overwritten.";
-        contract.header("If-Match", about, &json!({ "type": "string" }));
+        contract.header(header::IF_MATCH, about, &json!({ "type": "string" }));
         contract.problem(StatusCode::PRECONDITION_FAILED);
     }
 }
@@ -131,12 +119,13 @@ impl<T: Tag> FromRequestParts<Api> for Base<T> {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Self, ApiError> {
-        match (one(&parts.headers, &IF_NONE_MATCH)?, Seen::of(&parts.headers)?) {
+        let none = header::text(&parts.headers, header::IF_NONE_MATCH)?.map(str::trim);
+        match (none, Seen::of(&parts.headers)?) {
             (None, Seen::Any) => Ok(Self::Any),
             (None, Seen::This(seen)) => Ok(Self::This(seen)),
             (Some("*"), Seen::Unsaid) => Ok(Self::Nothing),
-            (Some(other), Seen::Unsaid) => Err(ApiError::field("If-None-Match", other, "*")),
-            (Some(_), _) => Err(ApiError::field("If-None-Match", "it with If-Match", "one of the two")),
+            (Some(other), Seen::Unsaid) => Err(ApiError::field(header::IF_NONE_MATCH, other, "*")),
+            (Some(_), _) => Err(ApiError::field(header::IF_NONE_MATCH, "it with If-Match", "one of the two")),
             (None, Seen::Unsaid) => {
                 let detail =
                     "an edit says what it is an edit of: send If-Match with the ETag that you saw, or If-None-Match: *";
@@ -150,7 +139,7 @@ impl<T> Takes for Base<T> {
     fn takes(contract: &mut Contract, schemas: &mut Schemas) {
         Seen::<T>::takes(contract, schemas);
         let about = "`*`: nothing is there yet. This or `If-Match` must be sent.";
-        contract.header("If-None-Match", about, &json!({ "const": "*" }));
+        contract.header(header::IF_NONE_MATCH, about, &json!({ "const": "*" }));
         contract.problem(StatusCode::PRECONDITION_REQUIRED);
     }
 }

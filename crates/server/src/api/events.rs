@@ -12,13 +12,13 @@ use leasehold_wire::api::event::{Event, EventsEnd};
 use leasehold_wire::api::page::Page;
 use serde_json::json;
 
-use super::Api;
 use super::answer::{Json, to_json};
 use super::describe::{Answers, Contract, Schemas};
 use super::problem::ApiError;
 use super::query::{AFTER, COUNTED, Known, LIMIT, Param, Query};
 use super::request::AtRun;
 use super::sse::{LastEventId, Source, respond};
+use super::{Api, header};
 
 /// What a run's story is asked by.
 pub(super) struct Told;
@@ -59,7 +59,8 @@ pub(super) async fn events(
     query: Query<Told>,
     LastEventId(last): LastEventId,
 ) -> Result<Story, ApiError> {
-    let after = query.number("after", COUNTED)?.map(|number| sequence("after", number)).transpose()?;
+    // The query's own bound is that of a sequence.
+    let after = query.number("after", COUNTED)?.and_then(|number| EventSequence::new(number).ok());
     if !query.switch("follow")? {
         let limit = query.limit()?;
         let events = api.control.events(run, after, limit).await?;
@@ -68,19 +69,14 @@ pub(super) async fn events(
     }
     let after = match last {
         Some(text) => {
-            let number = text
-                .parse()
-                .map_err(|_| ApiError::field("Last-Event-ID", &text, "the id of an event of this stream"))?;
-            Some(sequence("Last-Event-ID", number)?)
+            let number = text.parse().ok().and_then(|number| EventSequence::new(number).ok());
+            let refused = || ApiError::field(header::LAST_EVENT_ID, &text, "the id of an event of this stream");
+            Some(number.ok_or_else(refused)?)
         }
         None => after,
     };
     let follower = api.control.watch(run, after).await?;
     Ok(Story(respond(Watch { control: api.control, run, follower, pending: Vec::new(), over: false }, api.drain)))
-}
-
-fn sequence(name: &str, number: u64) -> Result<EventSequence, ApiError> {
-    EventSequence::new(number).map_err(|error| ApiError::field(name, number.to_string(), error.to_string()))
 }
 
 struct Watch {

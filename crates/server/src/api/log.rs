@@ -23,16 +23,17 @@ use leasehold_core::frame::{self, Decoder, Frame, FrameError, Stream};
 use leasehold_core::id::{AttemptId, RunId};
 use leasehold_core::limits;
 use leasehold_core::run::RunState;
+use leasehold_core::shape;
 use leasehold_wire::api::log::{AttemptBegins, Cut, End, LogEvent, Output, Position, PositionError};
 use leasehold_wire::api::run::Log;
 use serde_json::json;
 
-use super::Api;
 use super::describe::{Answers, Contract, Schemas};
 use super::problem::ApiError;
 use super::query::{COUNTED, Known, Param, Query};
 use super::request::AtRun;
 use super::sse::{LastEventId, Source, respond};
+use super::{Api, header};
 
 /// What a run's output is asked by.
 pub(super) struct Read;
@@ -101,9 +102,9 @@ pub(super) async fn log(
                 return Err(ApiError::field("stream", "it without format=raw", "every event says its stream"));
             }
             let position = match last {
-                Some(text) => text
-                    .parse()
-                    .map_err(|error: PositionError| ApiError::field("Last-Event-ID", &text, error.to_string()))?,
+                Some(text) => text.parse().map_err(|error: PositionError| {
+                    ApiError::field(header::LAST_EVENT_ID, &text, shape::allowed(&error.to_string()))
+                })?,
                 None => Position { attempt: number, offset: 0 },
             };
             let attempt = attempt_of(&view, position.attempt)?;
@@ -130,14 +131,14 @@ pub(super) async fn log(
 
 fn attempt_of(view: &RunView, number: u64) -> Result<&Attempt, ApiError> {
     let found = view.attempts.iter().find(|attempt| attempt.number.get() == number);
-    found.ok_or_else(|| Denied::not_found("attempt of this run", &number).into())
+    found.ok_or_else(|| Denied::no_part(format_args!("attempt {number}"), "this run").into())
 }
 
 /// Whether a frame begins at `offset`, as far as what is stored there tells.
 async fn check_position(control: &ControlPlane, attempt: AttemptId, offset: u64) -> Result<(), ApiError> {
     let refused = || {
         let allowed = "the id of an event of this stream: a frame begins there";
-        ApiError::field("Last-Event-ID", format!("an offset of {offset}"), allowed)
+        ApiError::field(header::LAST_EVENT_ID, format!("an offset of {offset}"), allowed)
     };
     let page = control.read_log(attempt, offset, frame::HEADER).await?;
     if offset > page.received {

@@ -14,6 +14,7 @@ mod enrollments;
 mod etag;
 mod events;
 mod explanation;
+mod header;
 mod health;
 mod log;
 mod metrics;

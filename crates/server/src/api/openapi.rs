@@ -18,7 +18,7 @@ const ABOUT: &str = "\
 The operator API of Leasehold: runs, tasks, projects and workers.\n\
 \n\
 * A request names nothing that is not known here: an unknown field, query name or value is refused with its place, what is \
-allowed and the nearest known word. There is no `null` in any body.\n\
+allowed and the nearest known word. There is no `null` in any body, and no header that counts may stand twice.\n\
 * Answers may grow fields; a client skips what it does not know.\n\
 * A problem is `application/problem+json` with a stable `code`; `overloaded` was certainly not done, `unknown_outcome` only the \
 same request again tells.\n\
@@ -77,6 +77,10 @@ fn operation(route: &Route, contract: Contract) -> Value {
         Needs::Nothing => {}
         Needs::Role(_) => problems.extend([StatusCode::UNAUTHORIZED.as_u16(), StatusCode::FORBIDDEN.as_u16()]),
         Needs::Webhook => problems.extend([StatusCode::UNAUTHORIZED.as_u16()]),
+    }
+    if info.needs != Needs::Nothing {
+        // Two `Authorization` headers.
+        problems.insert(StatusCode::BAD_REQUEST.as_u16());
     }
     let refused = || json!({ "$ref": "#/components/responses/Problem" });
     let mut responses = answers;

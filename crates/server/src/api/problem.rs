@@ -96,9 +96,10 @@ impl From<Denied> for ApiError {
     fn from(denied: Denied) -> Self {
         let detail = denied.to_string();
         match denied {
-            Denied::NotFound { .. } => Self::new(ProblemCode::NotFound, detail),
+            Denied::NotFound { .. } | Denied::NoPart { .. } => Self::new(ProblemCode::NotFound, detail),
             Denied::Ambiguous { .. } => Self::new(ProblemCode::Ambiguous, detail),
             Denied::Invalid { field, got, allowed } => Self::field(&field, got, allowed),
+            Denied::Mistakes(errors) => Self::fields(&errors),
             Denied::KeyReused => Self::new(ProblemCode::KeyReused, detail).fix("send a new key with a new request"),
             Denied::DiskFull => Self::again(ProblemCode::DiskFull, &detail)
                 .fix("make room on the file system of the control plane's data directory"),
@@ -112,15 +113,15 @@ impl From<Denied> for ApiError {
             Denied::Project(Undeletable::Default) => Self::new(ProblemCode::ProjectInUse, detail)
                 .fix("its limit can be lifted: `leasehold project set default --concurrency none`"),
             Denied::Project(Undeletable::InUse { .. }) => Self::new(ProblemCode::ProjectInUse, detail)
-                .fix("`leasehold runs list --project NAME` shows them"),
+                .fix("cancel or resolve them first: `leasehold runs list --project NAME` shows them"),
             Denied::Project(Undeletable::HasTasks { .. }) => Self::new(ProblemCode::ProjectInUse, detail)
-                .fix("`leasehold task list --project NAME` shows them"),
+                .fix("delete them first: `leasehold task list --project NAME` shows them"),
             Denied::Task { name, why: task::Undeletable::InUse(_) } => Self::new(ProblemCode::TaskInUse, detail)
-                .fix(&format!("`leasehold runs list --task {name}` shows them; --cascade cancels them with it")),
+                .fix(&format!("cancel them first (`leasehold runs list --task {name}` shows them), or with it (--cascade)")),
             Denied::Task { name, why: task::Undeletable::Lost(_) } => Self::new(ProblemCode::TaskInUse, detail)
-                .fix(&format!("`leasehold runs list --task {name} --state lost` shows them; `leasehold runs resolve RUN`")),
+                .fix(&format!("resolve them first: `leasehold runs list --task {name} --state lost` shows them")),
             Denied::Task { name, why: task::Undeletable::TooMany } => Self::new(ProblemCode::TaskInUse, detail)
-                .fix(&format!("`leasehold runs list --task {name}` shows them")),
+                .fix(&format!("cancel some of them first: `leasehold runs list --task {name}` shows them")),
             Denied::Moved { .. } => Self::new(ProblemCode::PreconditionFailed, detail)
                 .fix("read it again: its ETag is what to send with the next edit"),
             Denied::Chain(Broken::Followed { task, .. }) => Self::new(ProblemCode::TaskInUse, detail)
@@ -157,7 +158,7 @@ impl From<ServiceError<Denied>> for ApiError {
             ServiceError::Unknown { reason } => {
                 tracing::warn!(reason, "whether an operator's request was done is unknown");
                 let detail =
-                    "whether it was done is not known: send the same request, with the same idempotency key, again";
+                    "whether it was done is not known: send the same request, with the same Idempotency-Key, again";
                 Self::again(ProblemCode::UnknownOutcome, detail)
             }
             ServiceError::Damaged { reason } => {

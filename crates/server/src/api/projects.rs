@@ -6,6 +6,7 @@ use leasehold_control::view::ProjectView;
 use leasehold_core::project::Settings;
 use leasehold_wire::api::page::Page;
 use leasehold_wire::api::project::{CreateProject, DeleteProjectAnswer, ProjectAnswer, ProjectItem, SetProject};
+use leasehold_wire::api::request::Nothing;
 
 use super::Api;
 use super::access::By;
@@ -62,6 +63,7 @@ pub(super) async fn delete(
     By(caller): By,
     AtProject(project): AtProject,
     seen: Seen<Settings>,
+    JsonBody(Nothing {}): JsonBody<Nothing>,
 ) -> Answered<DeleteProjectAnswer> {
     let changed = api.control.delete_project(&caller, project, seen.exactly()).await?;
     Ok(Json(DeleteProjectAnswer { changed }))

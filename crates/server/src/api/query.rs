@@ -9,7 +9,7 @@ use axum::extract::FromRequestParts;
 use axum::http::StatusCode;
 use axum::http::request::Parts;
 use leasehold_core::limits;
-use leasehold_core::shape::{ShapeError, ShapeErrorKind, nearest};
+use leasehold_core::shape::{self, ShapeError, ShapeErrorKind, nearest};
 
 use serde_json::{Value, json};
 
@@ -99,13 +99,12 @@ impl<K: Known> Takes for Query<K> {
 impl<K: Known> Query<K> {
     fn only_known(pairs: Vec<(String, String)>) -> Result<Self, ApiError> {
         let known: Vec<&'static str> = K::PARAMS.iter().map(|param| param.name).collect();
-        let allowed = if known.is_empty() { "nothing".to_owned() } else { format!("one of {}", known.join(", ")) };
         let errors: Vec<ShapeError> = pairs
             .iter()
             .filter(|(name, _)| !known.contains(&name.as_str()))
             .map(|(name, _)| ShapeError {
                 nearest: nearest(name, known.iter().copied()).map(str::to_owned),
-                ..ShapeError::new(name, ShapeErrorKind::Unknown, name, allowed.clone())
+                ..ShapeError::new(name, ShapeErrorKind::Unknown, name, known.join(", "))
             })
             .collect();
         if errors.is_empty() { Ok(Self(pairs, PhantomData)) } else { Err(ApiError::fields(&errors)) }
@@ -158,5 +157,5 @@ impl<K: Known> Query<K> {
 }
 
 fn read<T: FromStr<Err: Display>>(name: &str, text: &str) -> Result<T, ApiError> {
-    text.parse().map_err(|error: T::Err| ApiError::field(name, text, error.to_string()))
+    text.parse().map_err(|error: T::Err| ApiError::field(name, text, shape::allowed(&error.to_string())))
 }

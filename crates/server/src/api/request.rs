@@ -4,7 +4,6 @@ use std::fmt::Display;
 use std::str::FromStr;
 
 use axum::extract::{FromRequest, FromRequestParts, RawPathParams, Request};
-use axum::http::header::CONTENT_TYPE;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use leasehold_core::counter::RevisionNumber;
@@ -12,12 +11,11 @@ use leasehold_core::id::{ProjectName, RunId, TaskName, TriggerName, WorkerId};
 use leasehold_core::limits;
 use leasehold_wire::api::problem::ProblemCode;
 use leasehold_wire::api::request::Request as Body;
-use leasehold_wire::api::route;
 use serde_json::json;
 
-use super::Api;
 use super::describe::{Contract, Schemas, Takes};
 use super::problem::ApiError;
+use super::{Api, header};
 use crate::body;
 
 /// The run of the path: its id, or the beginning of one that only one run has.
@@ -87,7 +85,7 @@ impl FromStr for AtRevision {
 
     fn from_str(text: &str) -> Result<Self, String> {
         let number = text.parse().ok().and_then(|number| RevisionNumber::new(number).ok());
-        number.map(Self).ok_or_else(|| "expected a number: 1, 2, 3 …".to_owned())
+        number.map(Self).ok_or_else(|| "revisions are counted: expected 1, 2, 3 …".to_owned())
     }
 }
 
@@ -95,7 +93,9 @@ impl FromRequestParts<Api> for AtRevision {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, api: &Api) -> Result<Self, ApiError> {
-        named(parts, api, "number").await
+        let text = segment(parts, api, "number").await?;
+        let refused = |words| ApiError::new(ProblemCode::NotFound, format!("there is no such revision: {words}"));
+        text.parse::<Self>().map_err(refused)
     }
 }
 
@@ -168,15 +168,7 @@ impl FromRequestParts<Api> for IdempotencyKey {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Self, ApiError> {
-        let mut values = parts.headers.get_all(route::IDEMPOTENCY_KEY).iter();
-        let Some(first) = values.next() else { return Ok(Self(None)) };
-        if values.next().is_some() {
-            return Err(ApiError::field(route::IDEMPOTENCY_KEY, "the header twice", "the header once"));
-        }
-        match first.to_str() {
-            Ok(key) => Ok(Self(Some(key.to_owned()))),
-            Err(_) => Err(ApiError::field(route::IDEMPOTENCY_KEY, "bytes", "printable ASCII characters")),
-        }
+        Ok(Self(header::text(&parts.headers, header::IDEMPOTENCY_KEY)?.map(str::to_owned)))
     }
 }
 
@@ -185,7 +177,7 @@ impl Takes for IdempotencyKey {
         let schema = json!({ "type": "string", "pattern": format!("^[!-~]{{1,{}}}$", limits::NAME_BYTES) });
         let about = "A key of the caller's own: the same request with the same key is done once, however often it arrives. \
                      With another request the key is refused (`key_reused`).";
-        contract.header("Idempotency-Key", about, &schema);
+        contract.header(header::IDEMPOTENCY_KEY, about, &schema);
     }
 }
 
@@ -196,9 +188,9 @@ impl FromRequestParts<Api> for Unkeyed {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Self, ApiError> {
-        if parts.headers.contains_key(route::IDEMPOTENCY_KEY) {
+        if parts.headers.contains_key(header::IDEMPOTENCY_KEY) {
             let allowed = "no key: each request makes another one, which takes the place of the one before";
-            return Err(ApiError::field(route::IDEMPOTENCY_KEY, "a key", allowed));
+            return Err(ApiError::field(header::IDEMPOTENCY_KEY, "a key", allowed));
         }
         Ok(Self)
     }
@@ -211,7 +203,8 @@ impl Takes for Unkeyed {
 }
 
 fn check_json(headers: &HeaderMap) -> Result<(), ApiError> {
-    let said = headers.get(CONTENT_TYPE).and_then(|value| value.to_str().ok()).unwrap_or("nothing");
+    let said = header::once(headers, header::CONTENT_TYPE)?;
+    let said = said.map_or("nothing", |value| value.to_str().unwrap_or("no text"));
     let kind = said.split(';').next().unwrap_or_default().trim();
     if kind.eq_ignore_ascii_case("application/json") {
         return Ok(());

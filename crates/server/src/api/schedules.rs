@@ -29,8 +29,8 @@ impl FromStr for AfterTrigger {
     type Err = &'static str;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let (task, name) = text.split_once('/').ok_or("expected what the page before said: task/trigger")?;
         let expected = "expected what the page before said";
+        let (task, name) = text.split_once('/').ok_or(expected)?;
         Ok(Self(task.parse().map_err(|_| expected)?, name.parse().map_err(|_| expected)?))
     }
 }

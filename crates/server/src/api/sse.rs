@@ -10,9 +10,9 @@ use axum::response::{IntoResponse as _, Response};
 use futures_util::stream;
 use serde_json::json;
 
-use super::Api;
 use super::describe::{Contract, Schemas, Takes};
 use super::problem::ApiError;
+use super::{Api, header};
 use crate::drain::Drain;
 
 /// So that neither a proxy nor a half-open connection goes unnoticed.
@@ -44,11 +44,8 @@ impl FromRequestParts<Api> for LastEventId {
     type Rejection = ApiError;
 
     async fn from_request_parts(parts: &mut Parts, _: &Api) -> Result<Self, ApiError> {
-        match parts.headers.get("last-event-id").map(|value| value.to_str()) {
-            None | Some(Ok("")) => Ok(Self(None)),
-            Some(Ok(text)) => Ok(Self(Some(text.to_owned()))),
-            Some(Err(_)) => Err(ApiError::field("Last-Event-ID", "bytes", "the id of an event of this stream")),
-        }
+        let said = header::text(&parts.headers, header::LAST_EVENT_ID)?;
+        Ok(Self(said.filter(|id| !id.is_empty()).map(str::to_owned)))
     }
 }
 
@@ -56,6 +53,6 @@ impl Takes for LastEventId {
     fn takes(contract: &mut Contract, _: &mut Schemas) {
         let about =
             "The id of the last event that was seen: the stream goes on behind it, and nothing is repeated or missed.";
-        contract.header("Last-Event-ID", about, &json!({ "type": "string" }));
+        contract.header(header::LAST_EVENT_ID, about, &json!({ "type": "string" }));
     }
 }

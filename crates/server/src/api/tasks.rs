@@ -6,6 +6,7 @@ use leasehold_control::view::TaskRevision;
 use leasehold_core::crypto::Digest;
 use leasehold_core::id::ProjectName;
 use leasehold_wire::api::page::Page;
+use leasehold_wire::api::request::Nothing;
 use leasehold_wire::api::run::RunDetail;
 use leasehold_wire::api::task::{
     ApplyTasks, PlanAnswer, PutTask, RunTask as RunTaskBody, TaskDetail, TaskItem, TaskRevisionDetail,
@@ -39,8 +40,8 @@ pub(super) async fn plan(
     AtProject(project): AtProject,
     JsonBody(body): JsonBody<ApplyTasks>,
 ) -> Answered<PlanAnswer> {
-    let plan = api.control.plan_tasks(apply_of(project, body)).await?;
-    Ok(Json(PlanAnswer::new(&plan)))
+    let planned = api.control.plan_tasks(apply_of(project, body)).await?;
+    Ok(Json(PlanAnswer::new(&planned.plan, &planned.refused)))
 }
 
 /// `PUT /api/v1/projects/{project}/tasks`: what the named tasks are from now on; with `prune`, all there are.
@@ -106,6 +107,7 @@ pub(super) async fn delete(
     AtTask(name): AtTask,
     query: Query<Cascade>,
     seen: Seen<Digest>,
+    JsonBody(Nothing {}): JsonBody<Nothing>,
 ) -> Answered<TasksAnswer> {
     let cascade = query.switch("cascade")?;
     let changed = api.control.delete_task(&caller, project, name, cascade, seen.exactly()).await?;

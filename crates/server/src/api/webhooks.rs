@@ -7,7 +7,6 @@
 use std::net::IpAddr;
 
 use axum::extract::{FromRequestParts, RawPathParams, Request, State};
-use axum::http::header::AUTHORIZATION;
 use axum::http::request::Parts;
 use axum::http::{HeaderMap, StatusCode};
 use axum::response::{IntoResponse, Response};
@@ -18,7 +17,8 @@ use leasehold_core::crypto::WebhookToken;
 use leasehold_core::time::Millis;
 use leasehold_core::trigger::TriggerKey;
 use leasehold_wire::api::problem::ProblemCode;
-use leasehold_wire::api::route;
+use leasehold_wire::api::request::Nothing;
+use leasehold_wire::api::schedule::TriggerId;
 use leasehold_wire::api::secret::SecretText;
 use leasehold_wire::api::task::RunTask;
 use leasehold_wire::api::webhook::{CallAnswer, WebhookTokenAnswer};
@@ -27,6 +27,7 @@ use super::Api;
 use super::access::By;
 use super::answer::{self, Fresh};
 use super::describe::{Answers, Contract, Schemas, Takes};
+use super::header;
 use super::problem::ApiError;
 use super::request::{AtProject, AtTask, AtTrigger, IdempotencyKey, JsonBody, Unkeyed};
 use crate::listener::Peer;
@@ -38,16 +39,16 @@ pub(super) async fn make_token(
     By(caller): By,
     AtProject(project): AtProject,
     AtTask(task): AtTask,
-    AtTrigger(trigger): AtTrigger,
+    AtTrigger(name): AtTrigger,
     _: Unkeyed,
+    JsonBody(Nothing {}): JsonBody<Nothing>,
 ) -> Result<Fresh<WebhookTokenAnswer>, ApiError> {
-    let key = TriggerKey { project: project.clone(), task: task.clone(), name: trigger.clone() };
-    let made = api.control.make_webhook_token(&caller, key).await?;
+    let key = TriggerKey { project, task, name };
+    let made = api.control.make_webhook_token(&caller, key.clone()).await?;
+    let id = TriggerId::from(key);
     Ok(Fresh(WebhookTokenAnswer {
-        path: route::of_trigger(route::HOOK, project.as_str(), task.as_str(), trigger.as_str()),
-        project,
-        task,
-        trigger,
+        path: id.hook(),
+        id,
         token: SecretText::new(made.token.reveal()),
         made_at: made.made.at.into(),
     }))
@@ -95,7 +96,7 @@ impl Answers for CallMade {
 pub(super) async fn identify(api: &Api, request: Request) -> Result<Request, ApiError> {
     let (mut parts, body) = request.into_parts();
     let origin = origin(parts.extensions.get())?;
-    let caller = match (trigger(&mut parts, api).await, bearer(&parts.headers)) {
+    let caller = match (trigger(&mut parts, api).await, bearer(&parts.headers)?) {
         (Some(trigger), Some(token)) => holder(api, trigger, &token, origin).await?,
         // A name that none can have, or a text that no token is.
         _ => None,
@@ -130,9 +131,14 @@ async fn trigger(parts: &mut Parts, api: &Api) -> Option<TriggerKey> {
     })
 }
 
-fn bearer(headers: &HeaderMap) -> Option<WebhookToken> {
-    let (scheme, token) = headers.get(AUTHORIZATION)?.to_str().ok()?.split_once(' ')?;
-    scheme.eq_ignore_ascii_case("bearer").then(|| WebhookToken::parse(token.trim()).ok())?
+/// The token of the one `Authorization`; two of them are refused whatever there is, before anything is looked for.
+fn bearer(headers: &HeaderMap) -> Result<Option<WebhookToken>, ApiError> {
+    let said = header::once(headers, header::AUTHORIZATION)?;
+    let token = said.and_then(|value| {
+        let (scheme, token) = value.to_str().ok()?.split_once(' ')?;
+        scheme.eq_ignore_ascii_case("bearer").then(|| WebhookToken::parse(token.trim()).ok())?
+    });
+    Ok(token)
 }
 
 async fn holder(

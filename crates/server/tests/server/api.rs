@@ -192,6 +192,103 @@ async fn bad_input_is_named_with_what_is_allowed_and_changes_nothing() {
 }
 
 #[tokio::test]
+async fn what_a_query_may_say_is_told_once() {
+    let cluster = Cluster::start().await;
+    let runs = route::RUNS;
+    for (path, told) in [
+        (format!("{runs}?after=7"), "`after`: got 7, expected a lower-case UUIDv7 such as"),
+        (format!("{runs}?state=dead"), "`state`: got dead, expected one of pending, "),
+        (format!("{runs}?since=yesterday"), "`since`: got yesterday, expected RFC 3339, such as "),
+        (format!("{runs}?colour=red"), "`colour`: unknown key, known are after, limit, project, since, state, task"),
+        ("/api/v1/projects/default?colour=red".to_owned(), "`colour`: unknown key, none is known here"),
+        ("/api/v1/projects/default/schedules?after=7".to_owned(), "`after`: got 7, expected what the page before said"),
+        ("/api/v1/projects/default/tasks/a/revisions?after=x".to_owned(), "`after`: got x, expected 1, 2, 3 …"),
+        ("/api/v1/projects/default/tasks/a/revisions/x".to_owned(), "there is no such revision: "),
+        ("/api/v1/projects/default/tasks/a/revisions/7".to_owned(), "there is no revision 7 of task `a`"),
+    ] {
+        let problem = cluster.api(Some(&cluster.token), get(&path)).await.problem();
+        assert!(problem.detail.starts_with(told), "{path}: {}", problem.detail);
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_header_that_may_stand_once_does_not_stand_twice() {
+    let cluster = Cluster::start().await;
+    let run = cluster.api(Some(&cluster.token), post(route::RUNS, TRUE)).await.json::<RunDetail>().item.id;
+    let before = cluster.dump();
+    let bearer = format!("Bearer {}", cluster.token);
+    let twice = |mut request: Request<Bytes>, name: &'static str, value: &str| {
+        request.headers_mut().remove(name);
+        for _ in 0..2 {
+            request.headers_mut().append(name, value.parse().unwrap());
+        }
+        request
+    };
+    let of_run = |template| route::of_run(template, &run.to_string());
+    let lab = route::of_project(route::PROJECT, "default");
+    for (request, name) in [
+        (twice(get(route::RUNS), "authorization", &bearer), "Authorization"),
+        (twice(post(route::RUNS, TRUE), "content-type", "application/json"), "Content-Type"),
+        (twice(post(route::RUNS, TRUE), "idempotency-key", "k"), "Idempotency-Key"),
+        (twice(with(Method::PUT, &lab, ("", ""), "{}"), "if-match", "*"), "If-Match"),
+        (twice(get(&format!("{}?follow=1", of_run(route::RUN_EVENTS))), "last-event-id", "1"), "Last-Event-ID"),
+        (twice(get(&of_run(route::RUN_LOG)), "last-event-id", "1:0"), "Last-Event-ID"),
+    ] {
+        let token = (name != "Authorization").then_some(cluster.token.as_str());
+        let answer = cluster.api(token, request).await;
+        assert!(!answer.text().contains(&cluster.token), "{}", answer.text());
+        let refused = answer.problem();
+        assert_eq!((refused.status, refused.errors[0].path.as_str()), (400, name), "{}", refused.detail);
+    }
+    assert_eq!(cluster.dump(), before);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn what_is_not_there_is_no_empty_list() {
+    let cluster = Cluster::start().await;
+    let task = r#"{"tasks":[{"name":"report","command":{"argv":["true"]},"trigger":[{"cron":"@daily"}]}]}"#;
+    let apply = with(Method::PUT, &route::of_project(route::TASKS, "default"), ("", ""), task);
+    assert_eq!(cluster.api(Some(&cluster.token), apply).await.status, StatusCode::OK);
+    for (path, told) in [
+        ("default/schedules?task=gone", "there is no task `gone`"),
+        ("lab/schedules", "there is no project `lab`"),
+        ("lab/tasks", "there is no project `lab`"),
+        ("lab/tasks/report/ledger", "there is no task `report`"),
+        ("default/tasks/gone/ledger", "there is no task `gone`"),
+        ("default/tasks/report/ledger?trigger=corn", "there is no trigger `corn` of task `report`"),
+        ("default/tasks/report/fire-times?trigger=corn", "there is no trigger `corn` of task `report`"),
+    ] {
+        let problem = cluster.api(Some(&cluster.token), get(&format!("/api/v1/projects/{path}"))).await.problem();
+        assert_eq!((problem.code, problem.detail.as_str()), (ProblemCode::NotFound, told), "{path}");
+    }
+    for path in
+        ["default/schedules?task=report", "default/tasks/report/ledger", "default/tasks/report/ledger?trigger=cron"]
+    {
+        let answer = cluster.api(Some(&cluster.token), get(&format!("/api/v1/projects/{path}"))).await;
+        assert_eq!(answer.status, StatusCode::OK, "{path}: {}", answer.text());
+    }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_deletion_says_all_in_its_query_and_headers() {
+    let cluster = Cluster::start().await;
+    let task = r#"{"tasks":[{"name":"report","command":{"argv":["true"]}}]}"#;
+    let apply = with(Method::PUT, &route::of_project(route::TASKS, "default"), ("", ""), task);
+    cluster.api(Some(&cluster.token), apply).await;
+    let path = route::of_task(route::TASK, "default", "report");
+    let before = cluster.dump();
+    let said = with(Method::DELETE, &path, ("", ""), r#"{"cascade":true}"#);
+    assert_eq!(cluster.api(Some(&cluster.token), said).await.problem().code, ProblemCode::UnknownField);
+    assert_eq!(cluster.dump(), before);
+    let nothing = with(Method::DELETE, &path, ("", ""), "{}");
+    assert_eq!(cluster.api(Some(&cluster.token), nothing).await.status, StatusCode::OK);
+    cluster.stop().await;
+}
+
+#[tokio::test]
 async fn a_number_that_is_none_is_refused_with_what_is_allowed() {
     let cluster = Cluster::start().await;
     let token = Some(cluster.token.as_str());

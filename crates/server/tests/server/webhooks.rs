@@ -81,7 +81,7 @@ async fn a_webhook_is_called_with_its_token_and_tells_no_more_than_its_run() {
     assert_eq!((row.actor.as_str(), row.origin.as_deref()), ("webhook:report/push", Some("127.0.0.1")));
     let listed: Page<ScheduleItem> =
         cluster.api(Some(&cluster.token), get(&route::of_project(route::SCHEDULES, "default"))).await.json();
-    let told: Vec<_> = listed.items.iter().map(|item| (item.trigger.as_str(), item.token_made_at)).collect();
+    let told: Vec<_> = listed.items.iter().map(|item| (item.id.trigger.as_str(), item.token_made_at)).collect();
     assert_eq!(told, [("cron", None), ("push", Some(made.made_at))]);
     cluster.stop().await;
 }
@@ -152,13 +152,57 @@ async fn another_token_takes_its_place_and_a_key_is_refused_there() {
     assert_eq!(cluster.call(second.token.reveal(), &first.path, "").await.status, StatusCode::CREATED);
     let path = route::of_trigger(route::TRIGGER_TOKEN, "default", "report", "push");
     let refused = cluster.api(Some(&cluster.token), keyed(&path, "k", "")).await.problem();
-    assert_eq!((refused.code, refused.errors[0].path.as_str()), (ProblemCode::InvalidRequest, route::IDEMPOTENCY_KEY));
+    assert_eq!((refused.code, refused.errors[0].path.as_str()), (ProblemCode::InvalidRequest, "Idempotency-Key"));
     for (trigger, what) in [("cron", "webhook"), ("pull", "webhook")] {
         let path = route::of_trigger(route::TRIGGER_TOKEN, "default", "report", trigger);
         let refused = cluster.api(Some(&cluster.token), post(&path, "")).await.problem();
         assert!(refused.detail.contains(what), "{}", refused.detail);
         assert_eq!(refused.code, ProblemCode::NotFound);
     }
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn a_token_is_made_of_nothing_that_is_said() {
+    let cluster = Cluster::start().await;
+    cluster.tasks("allow-all").await;
+    let made = cluster.hook_token().await;
+    let path = route::of_trigger(route::TRIGGER_TOKEN, "default", "report", "push");
+    let before = cluster.dump();
+    for (body, code) in [
+        (r#"{"ttl":"1h"}"#, ProblemCode::UnknownField),
+        ("[]", ProblemCode::InvalidRequest),
+        ("no json", ProblemCode::InvalidRequest),
+    ] {
+        assert_eq!(cluster.api(Some(&cluster.token), post(&path, body)).await.problem().code, code, "{body}");
+    }
+    assert_eq!(cluster.dump(), before);
+    assert_eq!(
+        cluster.call(made.token.reveal(), &made.path, "").await.status,
+        StatusCode::CREATED,
+        "its token counts still"
+    );
+    assert_eq!(cluster.api(Some(&cluster.token), post(&path, "{}")).await.status, StatusCode::CREATED);
+    cluster.stop().await;
+}
+
+#[tokio::test]
+async fn two_tokens_at_once_are_refused_whatever_there_is() {
+    let cluster = Cluster::start().await;
+    cluster.tasks("skip").await;
+    let made = cluster.hook_token().await;
+    let before = cluster.dump();
+    for path in [hook("report", "push"), hook("report", "pull"), hook("other", "push")] {
+        let mut request = post(&path, "");
+        for token in [made.token.reveal(), "another"] {
+            request.headers_mut().append("authorization", format!("Bearer {token}").parse().unwrap());
+        }
+        let answer = cluster.api(None, request).await;
+        assert!(!answer.text().contains(made.token.reveal()), "{}", answer.text());
+        let refused = answer.problem();
+        assert_eq!((refused.status, refused.errors[0].path.as_str()), (400, "Authorization"), "{path}");
+    }
+    assert_eq!(cluster.dump(), before);
     cluster.stop().await;
 }
 
@@ -179,7 +223,7 @@ async fn a_key_a_pause_and_a_wrong_body_are_told_to_its_caller() {
     let typo = cluster.call(token, &made.path, r#"{"parms":{}}"#).await.problem();
     assert_eq!((typo.code, typo.errors[0].nearest.as_deref()), (ProblemCode::UnknownField, Some("params")));
     let stranger = cluster.call(token, &made.path, r#"{"params":{"DAYS":"x"}}"#).await.problem();
-    assert!(stranger.detail.contains("DAYS"), "{}", stranger.detail);
+    assert_eq!(stranger.detail, "`params.DAYS`: unknown key, did you mean `DAY`?");
     let pause = |verb| post(&route::of_task(verb, "default", "report"), r#"{"trigger":"push","why":"private words"}"#);
     cluster.api(Some(&cluster.token), pause(route::TASK_PAUSE)).await;
     let paused = cluster.call(token, &made.path, "").await;

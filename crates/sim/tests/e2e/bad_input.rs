@@ -213,6 +213,15 @@ fn what_is_not_there_is_not_found() -> Result<()> {
         refused(&cluster.cli(&["runs", verb, nobody])?, 3, &[nobody]);
     }
     refused(&cluster.cli(&["worker", "get", "nobody"])?, 3, &["nobody"]);
+    for words in
+        ["task get", "task token", "schedule ledger", "schedule list --task", "schedule next", "schedule pause"]
+    {
+        let arguments: Vec<&str> = words.split(' ').chain(["gone"]).collect();
+        refused(&cluster.cli(&arguments)?, 3, &["error: there is no task `gone`\n"]);
+    }
+    for noun in ["task", "schedule"] {
+        refused(&cluster.cli(&[noun, "list", "--project", "lab"])?, 3, &["error: there is no project `lab`\n"]);
+    }
     cluster.shut_down()
 }
 

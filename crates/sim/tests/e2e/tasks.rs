@@ -94,6 +94,13 @@ fn a_task_is_deleted_with_its_runs_or_not_at_all() -> Result<()> {
         assert_eq!(cluster.json(&["runs", "get", run])["revision"]["command"]["argv"][1], "300");
     }
 
+    let other = write(cluster.directory(), "other", "name = 'other'\n[command]\nargv = ['true']\n")?;
+    let prune = |last: &str| cluster.cli(&["task", "apply", "-f", text(&other)?, "--prune", last]);
+    let foreseen = prune("--dry-run")?;
+    let lines = "- long  remove: refused, runs of it have not ended (6)\n+ other  create\n1 to create, 1 to remove";
+    assert_eq!(foreseen.expect_code(10).answer(), lines);
+    prune("-q")?.expect_code(10);
+
     let refused = cluster.cli(&["task", "delete", "long"])?;
     refused.expect_code(10);
     ensure!(refused.stderr.contains("not ended (6)") && refused.stderr.contains("--cascade"), "{refused}");

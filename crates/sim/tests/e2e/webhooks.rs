@@ -1,9 +1,11 @@
 //! Webhooks with real processes: a file says that calls start the task, an operator makes its token, and a program calls it.
 
 use std::path::Path;
+use std::process::Command;
 
 use anyhow::{Context as _, Result, ensure};
 use leasehold_sim::cluster::{Cluster, WorkerOptions};
+use leasehold_sim::process;
 use leasehold_sim::request::{self, Answer};
 use serde_json::Value;
 
@@ -72,6 +74,8 @@ fn a_program_starts_a_task_with_the_webhooks_own_token() -> Result<()> {
 
     // Paused, then replaced.
     cluster.ask(&["schedule", "pause", "report", "--reason", "new disk"]);
+    let shown = cluster.ask(&["task", "get", "report"]);
+    ensure!(shown.contains("# trigger webhook paused since ") && shown.contains(": new disk\n"), "{shown}");
     let paused = call(token, "build-3", "")?;
     assert_eq!((paused.status, paused.code().as_deref()), (409, Some("paused")));
     cluster.ask(&["schedule", "resume", "report"]);
@@ -79,7 +83,16 @@ fn a_program_starts_a_task_with_the_webhooks_own_token() -> Result<()> {
     assert_eq!(call(token, "build-3", "")?.status, 401);
     let third = run_of(&call(&another, "build-3", "")?, 201)?;
     cluster.wait_for_state(&third, "succeeded")?;
-    assert_eq!(cluster.list(&["runs", "list", "--task", "report"]).len(), 3);
+    // A name would leave nobody with the token: refused before there is another.
+    let refused = cluster.cli(&["task", "token", "report", "-o", "name"])?;
+    refused.expect_code(2);
+    ensure!(refused.stderr.contains("-q") && call(&another, "build-3", "")?.status == 200, "{refused}");
+    let shown = cluster.ask(&["task", "token", "report"]);
+    let line = shown.lines().find_map(|line| line.strip_prefix("Call:  ")).context("a line to paste")?;
+    let pasted = process::run(Command::new("sh").args(["-c", line]).current_dir(cluster.directory()))?;
+    let fourth: Value = serde_json::from_str(pasted.expect_code(0).answer())?;
+    cluster.wait_for_state(fourth["run_id"].as_str().context("a run id")?, "succeeded")?;
+    assert_eq!(cluster.list(&["runs", "list", "--task", "report"]).len(), 4);
     let written = cluster.written();
     ensure!(!written.contains(token) && !written.contains(&another), "a token is never logged");
     cluster.shut_down()

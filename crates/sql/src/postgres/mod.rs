@@ -24,7 +24,6 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::Resolve;
 use leasehold_core::revision::Revision;
 use leasehold_core::session::{SessionFence, SessionProjection};
-use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
 use leasehold_core::trigger::TriggerKey;
 use leasehold_core::trigger::webhook::TokenMade;
@@ -40,8 +39,8 @@ use leasehold_store::outcome::{Outcome, StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
     ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
-    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView,
-    Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, PlanView, ProjectView, Pruned, PullState, RunFacts, RunSummary,
+    RunView, Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 use leasehold_store::webhook::{CallRefused, CallWebhook, MakeWebhookToken};
 
@@ -241,9 +240,10 @@ impl Store for PostgresStore {
         project: &ProjectName,
         tasks: BTreeMap<TaskName, Revision>,
         prune: bool,
-    ) -> Result<Result<Plan, Broken>, StoreError> {
+        cascade: bool,
+    ) -> Result<Result<PlanView, Broken>, StoreError> {
         let tasks = &tasks;
-        self.read("plan_tasks", |tx| async move { tasks::plan(&tx, project, tasks, prune).await }).await
+        self.read("plan_tasks", |tx| async move { tasks::plan(&tx, project, tasks, prune, cascade).await }).await
     }
 
     async fn apply_tasks(&self, call: ApplyTasks) -> Stored<(), Unmet> {

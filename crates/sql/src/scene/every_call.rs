@@ -222,8 +222,8 @@ async fn tasks<S: Store>(scene: &Scene<S>) {
         store.apply_tasks(apply(priority)).await.unwrap().into_result().unwrap();
     }
     let view = store.task(&project(), &name()).await.unwrap().unwrap();
-    let plan = store.plan_tasks(&project(), apply(2).tasks, true).await.unwrap().unwrap();
-    assert!(plan.is_settled());
+    let planned = store.plan_tasks(&project(), apply(2).tasks, true, true).await.unwrap().unwrap();
+    assert!(planned.plan.is_settled());
     assert_eq!(store.tasks(&project(), None, 64).await.unwrap().len(), 1);
     let history = store.task_history(&project(), &name(), None, 64).await.unwrap();
     assert_eq!(history.len(), 2);

@@ -23,7 +23,6 @@ use leasehold_core::refusal::Refusal;
 use leasehold_core::resolve::Resolve;
 use leasehold_core::revision::Revision;
 use leasehold_core::session::{SessionFence, SessionProjection};
-use leasehold_core::task::Plan;
 use leasehold_core::time::Now;
 use leasehold_core::trigger::TriggerKey;
 use leasehold_core::trigger::webhook::TokenMade;
@@ -38,8 +37,8 @@ use leasehold_store::outcome::{StoreError, Stored};
 use leasehold_store::port::{ClaimRefused, Store, Unmet};
 use leasehold_store::view::{
     ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
-    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary, RunView,
-    Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LogPage, PlanView, ProjectView, Pruned, PullState, RunFacts, RunSummary,
+    RunView, Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 use leasehold_store::webhook::{CallRefused, CallWebhook, MakeWebhookToken};
 
@@ -247,9 +246,10 @@ impl Store for SqliteStore {
         project: &ProjectName,
         tasks: BTreeMap<TaskName, Revision>,
         prune: bool,
-    ) -> Result<Result<Plan, Broken>, StoreError> {
+        cascade: bool,
+    ) -> Result<Result<PlanView, Broken>, StoreError> {
         let project = project.clone();
-        self.read("plan_tasks", move |tx| tasks::plan(tx, &project, &tasks, prune)).await
+        self.read("plan_tasks", move |tx| tasks::plan(tx, &project, &tasks, prune, cascade)).await
     }
 
     async fn apply_tasks(&self, call: ApplyTasks) -> Stored<(), Unmet> {

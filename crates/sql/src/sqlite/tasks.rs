@@ -14,7 +14,7 @@ use leasehold_core::task::{self, Open, Plan, PlanMoved, Planned, Step, Task};
 use leasehold_store::call::{ApplyTasks, DeleteTask};
 use leasehold_store::outcome::Outcome;
 use leasehold_store::port::Unmet;
-use leasehold_store::view::{TaskRevision, TaskView};
+use leasehold_store::view::{PlanView, TaskRevision, TaskView};
 
 use super::apply::{Loaded, apply as write_change};
 use super::column::values;
@@ -28,11 +28,25 @@ pub(super) fn plan(
     project: &ProjectName,
     wanted: &BTreeMap<TaskName, Revision>,
     prune: bool,
-) -> Result<Result<Plan, Broken>, Fault> {
+    cascade: bool,
+) -> Result<Result<PlanView, Broken>, Fault> {
     let known = known(tx, project)?;
     let plan = Plan::of(&known, &digests(wanted), prune);
-    let edges = chains::edges(tx, project, &known)?;
-    Ok(edges.planned(&plan, wanted).map(|_| plan))
+    if let Err(broken) = chains::edges(tx, project, &known)?.planned(&plan, wanted) {
+        return Ok(Err(broken));
+    }
+    let mut refused = BTreeMap::new();
+    for task in leaving(&plan, &known) {
+        if let Err(why) = task::deleted(task, open(&open_runs(tx, task)?), cascade, tx.now.utc) {
+            refused.insert(task.name.clone(), why);
+        }
+    }
+    Ok(Ok(PlanView { plan, refused }))
+}
+
+/// The tasks that go by this plan.
+fn leaving<'k>(plan: &Plan, known: &'k BTreeMap<TaskName, Task>) -> impl Iterator<Item = &'k Task> {
+    plan.0.iter().filter(|line| line.step == Step::Remove).filter_map(|line| known.get(&line.name))
 }
 
 fn digests(tasks: &BTreeMap<TaskName, Revision>) -> BTreeMap<TaskName, Digest> {
@@ -53,11 +67,11 @@ pub(super) fn apply(tx: &Tx<'_>, call: &ApplyTasks) -> Decided<(), Unmet> {
     if let Err(broken) = edges.clone().planned(&plan, &call.tasks) {
         return Ok(Outcome::Refused(broken.into()));
     }
-    let mut leaving = Vec::new();
-    for task in plan.0.iter().filter(|line| line.step == Step::Remove).filter_map(|line| known.get(&line.name)) {
+    let mut gone = Vec::new();
+    for task in leaving(&plan, &known) {
         let runs = open_runs(tx, task)?;
         match task::deleted(task, open(&runs), call.cascade, tx.now.utc) {
-            Ok(Some(next)) => leaving.push((next, runs)),
+            Ok(Some(next)) => gone.push((next, runs)),
             Ok(None) => {}
             Err(why) => return Ok(Outcome::Refused(Unmet::Task(task.name.clone(), why))),
         }
@@ -68,7 +82,7 @@ pub(super) fn apply(tx: &Tx<'_>, call: &ApplyTasks) -> Decided<(), Unmet> {
             write(tx, call, line, known.get(&line.name), revision)?;
         }
     }
-    for (task, runs) in leaving {
+    for (task, runs) in gone {
         remove(tx, &call.actor, &task, runs)?;
     }
     for line in plan.0.iter().filter(|line| line.step != Step::Keep) {

@@ -166,7 +166,8 @@ pub async fn what_cannot_follow_is_refused_with_the_names(harness: &dyn Harness)
     let world = World::new(harness);
     world.chained(&[("a", &[]), ("b", &["a"])]).await;
     let refused = |call: ApplyTasks| async {
-        let planned = world.store.plan_tasks(&call.project, call.tasks.clone(), call.prune).await.unwrap();
+        let planned =
+            world.store.plan_tasks(&call.project, call.tasks.clone(), call.prune, call.cascade).await.unwrap();
         let told = world.unchanged(world.store.apply_tasks(call)).await.refused();
         assert_eq!(planned.map_err(Unmet::Chain), Err(told.clone()), "what is shown is what is done");
         told

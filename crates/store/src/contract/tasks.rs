@@ -19,7 +19,7 @@ use super::race::both;
 use crate::call::{AdmitRun, ApplyTasks, DeleteProject, DeleteTask};
 use crate::outcome::Outcome;
 use crate::port::Unmet;
-use crate::view::TaskView;
+use crate::view::{PlanView, TaskView};
 
 fn lab() -> ProjectName {
     "lab".parse().unwrap()
@@ -54,12 +54,21 @@ impl World<'_> {
     }
 
     /// What applying would do.
-    async fn plan(&self, call: &ApplyTasks) -> Plan {
-        self.store.plan_tasks(&lab(), call.tasks.clone(), call.prune).await.unwrap().unwrap()
+    async fn plan(&self, call: &ApplyTasks) -> PlanView {
+        self.store.plan_tasks(&lab(), call.tasks.clone(), call.prune, call.cascade).await.unwrap().unwrap()
+    }
+
+    /// What of it would be refused, as the plan foresees it and as applying says.
+    async fn refuses(&self, call: ApplyTasks) -> Undeletable {
+        let foreseen: Vec<_> = self.unchanged(self.plan(&call)).await.refused.into_iter().collect();
+        let told = self.unchanged(self.store.apply_tasks(call)).await.refused();
+        let [(task, why)] = &foreseen[..] else { panic!("{foreseen:?}") };
+        assert_eq!(told, Unmet::Task(task.clone(), *why), "what is shown is what is done");
+        *why
     }
 
     async fn steps(&self, call: &ApplyTasks) -> Vec<(String, Step)> {
-        self.plan(call).await.0.into_iter().map(|line| (line.name.to_string(), line.step)).collect()
+        self.plan(call).await.plan.0.into_iter().map(|line| (line.name.to_string(), line.step)).collect()
     }
 
     async fn numbers(&self, of: &str) -> Vec<u64> {
@@ -149,12 +158,12 @@ pub async fn a_plan_that_moved_is_not_carried_out(harness: &dyn Harness) {
     let world = World::new(harness);
     world.store.apply_tasks(apply([("report", 1)])).await.applied();
     let edit = apply([("report", 2)]);
-    let shown = Some(world.plan(&edit).await.digest());
+    let shown = Some(world.plan(&edit).await.plan.digest());
     let edit = ApplyTasks { plan: shown, ..edit };
     world.store.apply_tasks(apply([("report", 3)])).await.applied();
     let refused = world.unchanged(world.store.apply_tasks(edit.clone())).await.refused();
     assert_eq!(refused, Unmet::PlanMoved(PlanMoved));
-    let edit = ApplyTasks { plan: Some(world.plan(&edit).await.digest()), ..edit };
+    let edit = ApplyTasks { plan: Some(world.plan(&edit).await.plan.digest()), ..edit };
     world.store.apply_tasks(edit.clone()).await.applied();
     world.unchanged(world.store.apply_tasks(edit.clone())).await.replayed();
     let stale = ApplyTasks { plan: Some(Digest::of(Domain::Plan, b"another")), ..edit };
@@ -222,6 +231,9 @@ pub async fn a_task_with_runs_goes_with_them_or_not_at_all(harness: &dyn Harness
 
     let refused = world.unchanged(world.store.delete_task(delete("report", false))).await.refused();
     assert_eq!(refused, Unmet::Task(name("report"), Undeletable::InUse(3)));
+    let without = |cascade| pruning(apply([("other", 1)]), cascade);
+    assert_eq!(world.refuses(without(false)).await, Undeletable::InUse(3));
+    assert_eq!(world.plan(&without(true)).await.refused, [].into());
     world.store.delete_task(delete("report", true)).await.applied();
     world.unchanged(world.store.delete_task(delete("report", true))).await.replayed();
     assert_eq!(world.task("report").await, None);
@@ -263,6 +275,7 @@ pub async fn a_lost_run_keeps_its_task(harness: &dyn Harness) {
     world.expire(&taken).await;
     let refused = world.unchanged(world.store.delete_task(delete("report", true))).await.refused();
     assert_eq!(refused, Unmet::Task(name("report"), Undeletable::Lost(1)));
+    assert_eq!(world.refuses(pruning(apply([("other", 1)]), true)).await, Undeletable::Lost(1));
     let word = world.resolve_call(taken.run, Verb::MarkFailed);
     world.store.resolve_run(word).await.applied();
     world.store.delete_task(delete("report", false)).await.applied();
@@ -342,8 +355,8 @@ pub async fn two_who_apply_at_the_same_instant_agree(harness: &dyn Harness) {
         let one = apply([("a", round), ("b", round)]);
         let other = apply([("b", round), ("c", round)]);
         let shown = |plan: &Plan| Some(plan.digest());
-        let one = ApplyTasks { plan: shown(&world.plan(&one).await), ..one };
-        let other = ApplyTasks { plan: shown(&world.plan(&other).await), ..other };
+        let one = ApplyTasks { plan: shown(&world.plan(&one).await.plan), ..one };
+        let other = ApplyTasks { plan: shown(&world.plan(&other).await.plan), ..other };
         let store = (world.store.clone(), world.store.clone());
         let applying = async move { store.0.apply_tasks(one).await.unwrap() };
         let too = async move { store.1.apply_tasks(other).await.unwrap() };

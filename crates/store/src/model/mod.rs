@@ -27,7 +27,7 @@ use leasehold_core::resolve::Resolve;
 use leasehold_core::revision::Revision;
 use leasehold_core::run::Run;
 use leasehold_core::session::{Session, SessionFence, SessionProjection};
-use leasehold_core::task::{Plan, Task};
+use leasehold_core::task::Task;
 use leasehold_core::time::{Clock, LeaseInstant, Now};
 use leasehold_core::trigger::webhook::{KeptToken, TokenMade};
 use leasehold_core::trigger::{KeptTrigger, TriggerKey};
@@ -43,8 +43,8 @@ use crate::outcome::{StoreError, Stored};
 use crate::port::{ClaimRefused, Store, Unmet};
 use crate::view::{
     ApiTokenView, AuditEntry, Backfilled, Beaten, Candidate, Chained, Deletion, Enrolled, EnrollmentView, Fired, Grant,
-    KeyedRun, Lane, LaneKey, LedgerEntry, LedgerKey, LogPage, ProjectView, Pruned, PullState, RunFacts, RunSummary,
-    RunView, Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
+    KeyedRun, Lane, LaneKey, LedgerEntry, LedgerKey, LogPage, PlanView, ProjectView, Pruned, PullState, RunFacts,
+    RunSummary, RunView, Scanned, Statistics, TaskRevision, TaskView, TriggerView, WorkerView,
 };
 use crate::webhook::{CallRefused, CallWebhook, MakeWebhookToken};
 
@@ -253,10 +253,12 @@ impl Store for ModelStore {
         project: &ProjectName,
         tasks: BTreeMap<TaskName, Revision>,
         prune: bool,
-    ) -> Result<Result<Plan, Broken>, StoreError> {
+        cascade: bool,
+    ) -> Result<Result<PlanView, Broken>, StoreError> {
         self.transaction(|tx| {
             let plan = tasks::plan(tx, project, &tasks, prune);
-            Ok(chains::edges(tx, project).planned(&plan, &tasks).map(|_| plan))
+            let broken = chains::edges(tx, project).planned(&plan, &tasks);
+            Ok(broken.map(|_| PlanView { refused: tasks::refused(tx, project, &plan, cascade), plan }))
         })
     }
 

@@ -9,7 +9,7 @@ use leasehold_core::crypto::Digest;
 use leasehold_core::id::{ProjectName, TaskName};
 use leasehold_core::revision::Revision;
 use leasehold_core::run::{Run, RunState};
-use leasehold_core::task::{self, Open, Plan, PlanMoved, Planned, Step, Task};
+use leasehold_core::task::{self, Open, Plan, PlanMoved, Planned, Step, Task, Undeletable};
 
 use super::{Transaction, chains, projects, triggers};
 use crate::call::{ApplyTasks, DeleteTask};
@@ -27,6 +27,22 @@ pub(super) fn plan(
     Plan::of(&known, &wanted.iter().map(|(name, revision)| (name.clone(), revision.digest())).collect(), prune)
 }
 
+/// The tasks that would go by this plan and may not.
+pub(super) fn refused(
+    tx: &Transaction<'_>,
+    project: &ProjectName,
+    plan: &Plan,
+    cascade: bool,
+) -> BTreeMap<TaskName, Undeletable> {
+    let leaving = plan.0.iter().filter(|line| line.step == Step::Remove);
+    let known = leaving.filter_map(|line| living(tx, project, &line.name));
+    let refused = known.filter_map(|task| {
+        let why = task::deleted(task, open(tx, task), cascade, tx.now.utc).err()?;
+        Some((task.name.clone(), why))
+    });
+    refused.collect()
+}
+
 pub(super) fn apply(tx: &mut Transaction<'_>, call: &ApplyTasks) -> Stored<(), Unmet> {
     let plan = plan(tx, &call.project, &call.tasks, call.prune);
     if plan.is_settled() {
@@ -38,12 +54,8 @@ pub(super) fn apply(tx: &mut Transaction<'_>, call: &ApplyTasks) -> Stored<(), U
     if let Err(broken) = chains::edges(tx, &call.project).planned(&plan, &call.tasks) {
         return Ok(Outcome::Refused(broken.into()));
     }
-    let leaving: Vec<_> = plan.0.iter().filter(|line| line.step == Step::Remove).collect();
-    for line in &leaving {
-        let Some(known) = living(tx, &call.project, &line.name) else { continue };
-        if let Err(why) = task::deleted(known, open(tx, known), call.cascade, tx.now.utc) {
-            return Ok(Outcome::Refused(Unmet::Task(line.name.clone(), why)));
-        }
+    if let Some((name, why)) = refused(tx, &call.project, &plan, call.cascade).pop_first() {
+        return Ok(Outcome::Refused(Unmet::Task(name, why)));
     }
     projects::ensure(tx, &call.project);
     for line in plan.0.iter().filter(|line| line.step != Step::Keep) {

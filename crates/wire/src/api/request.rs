@@ -1,6 +1,7 @@
 //! Reading the requests: core's strict reader, so that a task file, a flag and a request are refused in the same words.
 
 use leasehold_core::canonical::{CanonicalError, Value};
+use leasehold_core::limits::JSON_BODY;
 use leasehold_core::shape::{Report, ShapeError, ShapeErrorKind, Table};
 use schemars::JsonSchema;
 
@@ -26,6 +27,23 @@ macro_rules! asked {
     };
 }
 pub(super) use asked;
+
+/// The body of a request that has nothing to say: none, or `{}`.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq, JsonSchema)]
+#[schemars(deny_unknown_fields)]
+pub struct Nothing {}
+
+asked!(Nothing, JSON_BODY);
+
+impl Nothing {
+    /// Reads a body; answers every mistake.
+    pub fn parse(body: &[u8]) -> Result<Self, Vec<ShapeError>> {
+        if body.is_empty() {
+            return Ok(Self {});
+        }
+        read(body, JSON_BODY, &[], |_, _| Some(Self {}))
+    }
+}
 
 /// Reads a body of at most `limit` bytes as a table of `known` keys; answers every mistake.
 pub(super) fn read<T>(
@@ -88,4 +106,21 @@ pub(super) fn at(path: &str, errors: Vec<ShapeError>) -> impl Iterator<Item = Sh
         let path = if error.path.is_empty() { path.to_owned() } else { format!("{path}.{}", error.path) };
         ShapeError { path, ..error }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nothing_is_what_it_says() {
+        for body in ["", "{}", " { } "] {
+            assert_eq!(Nothing::parse(body.as_bytes()), Ok(Nothing {}), "{body}");
+        }
+        let refused = Nothing::parse(br#"{"ttl":"1h"}"#).unwrap_err();
+        assert_eq!(refused[0].to_string(), "`ttl`: unknown key, none is known here");
+        for body in ["[]", "null", "{}{}", "0"] {
+            assert!(Nothing::parse(body.as_bytes()).is_err(), "{body}");
+        }
+    }
 }

@@ -8,11 +8,12 @@ use leasehold_core::schedule::{Happened, InTheWay, Line};
 use leasehold_core::shape::ShapeError;
 use leasehold_core::time::UtcMillis;
 use leasehold_core::trigger::webhook::TokenMade;
-use leasehold_core::trigger::{KeptTrigger, Kind, Pause};
+use leasehold_core::trigger::{KeptTrigger, Kind, Pause, TriggerKey};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::request::{self, asked};
+use super::route;
 use super::schema;
 use super::time::Time;
 use crate::field;
@@ -31,9 +32,20 @@ pub struct PauseItem {
     pub at: Time,
 }
 
-/// A trigger.
+impl PauseItem {
+    /// The pause of a task.
+    pub fn of_task(pause: &Pause) -> Self {
+        Self::new("task", pause)
+    }
+
+    fn new(of: &str, pause: &Pause) -> Self {
+        Self { of: of.to_owned(), by: pause.by.clone(), why: pause.why.clone(), at: pause.at.into() }
+    }
+}
+
+/// Which trigger.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-pub struct ScheduleItem {
+pub struct TriggerId {
     /// Whose namespace.
     #[serde(with = "field::text")]
     #[schemars(with = "schema::Name")]
@@ -46,6 +58,27 @@ pub struct ScheduleItem {
     #[serde(with = "field::text")]
     #[schemars(with = "schema::Name")]
     pub trigger: TriggerName,
+}
+
+impl From<TriggerKey> for TriggerId {
+    fn from(TriggerKey { project, task, name }: TriggerKey) -> Self {
+        Self { project, task, trigger: name }
+    }
+}
+
+impl TriggerId {
+    /// Where a webhook of this name is called.
+    pub fn hook(&self) -> String {
+        route::of_trigger(route::HOOK, self.project.as_str(), self.task.as_str(), self.trigger.as_str())
+    }
+}
+
+/// A trigger.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub struct ScheduleItem {
+    /// Which.
+    #[serde(flatten)]
+    pub id: TriggerId,
     /// `cron` or `webhook`.
     #[serde(with = "field::text")]
     #[schemars(with = "schema::OneOf<Kind>")]
@@ -84,17 +117,9 @@ impl ScheduleItem {
             Source::Cron(schedule) => Some(schedule),
             Source::Webhook => None,
         };
-        let pause = |of: &str, pause: &Pause| PauseItem {
-            of: of.to_owned(),
-            by: pause.by.clone(),
-            why: pause.why.clone(),
-            at: pause.at.into(),
-        };
-        let pauses = task_pause.map(|one| pause("task", one)).into_iter();
+        let pauses = task_pause.map(PauseItem::of_task).into_iter();
         Self {
-            project: kept.key.project.clone(),
-            task: kept.key.task.clone(),
-            trigger: kept.key.name.clone(),
+            id: kept.key.clone().into(),
             kind: kept.kind,
             cron: schedule.map(|schedule| schedule.expression.clone()),
             time_zone: schedule.map(|schedule| schedule.time_zone.clone()),
@@ -104,7 +129,7 @@ impl ScheduleItem {
             paused: kept.progress.paused,
             token_made_at: token.map(|made| made.at.into()),
             token_made_by: token.map(|made| made.by.clone()),
-            pauses: pauses.chain(kept.pause.as_ref().map(|one| pause("trigger", one))).collect(),
+            pauses: pauses.chain(kept.pause.as_ref().map(|one| PauseItem::new("trigger", one))).collect(),
         }
     }
 }

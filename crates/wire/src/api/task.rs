@@ -8,11 +8,12 @@ use leasehold_core::id::{ProjectName, TaskName};
 use leasehold_core::limits::{APPLY_BODY, APPLY_TASKS, ARGUMENT_BYTES, PARAMETERS, REVISION_BODY};
 use leasehold_core::revision::Revision;
 use leasehold_core::shape::{ERRORS, Field, ShapeError, ShapeErrorKind};
-use leasehold_core::task::{Plan, Planned, Task};
+use leasehold_core::task::{Plan, Planned, Task, Undeletable};
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 use super::request::{self, asked};
+use super::schedule::PauseItem;
 use super::schema;
 use super::time::Time;
 use crate::document::Document;
@@ -175,13 +176,22 @@ pub struct PlanLine {
     /// The digest of its revision afterwards; missing where it goes.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub after: Option<String>,
+    /// Why it may not go: applying would be refused, as things are.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub refused: Option<String>,
 }
 
 impl PlanLine {
-    fn new(line: &Planned) -> Self {
+    fn new(line: &Planned, refused: Option<&Undeletable>) -> Self {
         let text = |digest: Option<Digest>| digest.map(|digest| digest.to_string());
         let Planned { name, step, before, after } = line;
-        Self { name: name.clone(), step: step.to_string(), before: text(*before), after: text(*after) }
+        Self {
+            name: name.clone(),
+            step: step.to_string(),
+            before: text(*before),
+            after: text(*after),
+            refused: refused.map(ToString::to_string),
+        }
     }
 }
 
@@ -197,9 +207,10 @@ pub struct PlanAnswer {
 }
 
 impl PlanAnswer {
-    /// The plan as it is shown.
-    pub fn new(plan: &Plan) -> Self {
-        Self { plan: plan.digest(), tasks: plan.0.iter().map(PlanLine::new).collect() }
+    /// The plan as it is shown, with the tasks that would go and may not.
+    pub fn new(plan: &Plan, refused: &BTreeMap<TaskName, Undeletable>) -> Self {
+        let line = |line: &Planned| PlanLine::new(line, refused.get(&line.name));
+        Self { plan: plan.digest(), tasks: plan.0.iter().map(line).collect() }
     }
 }
 
@@ -261,6 +272,9 @@ pub struct TaskDetail {
     /// What a list shows of it.
     #[serde(flatten)]
     pub item: TaskItem,
+    /// The pause that it is under as a whole; its triggers may have their own.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub pause: Option<PauseItem>,
     /// What its next run executes, with every default.
     #[schemars(with = "schema::TaskShape")]
     pub revision: Document,
@@ -269,7 +283,11 @@ pub struct TaskDetail {
 impl TaskDetail {
     /// A task with all that it executes.
     pub fn new(task: &Task, revision: &Revision) -> Self {
-        Self { item: TaskItem::new(task, revision), revision: Document(revision.to_value()) }
+        Self {
+            item: TaskItem::new(task, revision),
+            pause: task.pause.as_ref().map(PauseItem::of_task),
+            revision: Document(revision.to_value()),
+        }
     }
 }
 

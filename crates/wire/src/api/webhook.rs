@@ -1,9 +1,10 @@
 //! Webhooks: their tokens, and what a call is answered. A call's body is that of a run of its task: [`super::task::RunTask`].
 
-use leasehold_core::id::{ProjectName, RunId, TaskName, TriggerName};
+use leasehold_core::id::RunId;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+use super::schedule::TriggerId;
 use super::schema;
 use super::secret::SecretText;
 use super::time::Time;
@@ -12,18 +13,9 @@ use crate::field;
 /// A new token of a webhook: the one answer that holds it.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub struct WebhookTokenAnswer {
-    /// Whose namespace.
-    #[serde(with = "field::text")]
-    #[schemars(with = "schema::Name")]
-    pub project: ProjectName,
-    /// Of which task.
-    #[serde(with = "field::text")]
-    #[schemars(with = "schema::Name")]
-    pub task: TaskName,
-    /// Its name in the task.
-    #[serde(with = "field::text")]
-    #[schemars(with = "schema::Name")]
-    pub trigger: TriggerName,
+    /// Of which webhook.
+    #[serde(flatten)]
+    pub id: TriggerId,
     /// The path that is called: `POST`, with `Authorization: Bearer <token>`.
     pub path: String,
     /// What lets a program call it, and nothing else.

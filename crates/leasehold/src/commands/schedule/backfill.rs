@@ -2,6 +2,7 @@
 
 use clap::Args;
 use leasehold_core::id::{TaskName, TriggerName};
+use leasehold_core::trigger::Kind;
 use leasehold_wire::api::route;
 use leasehold_wire::api::schedule::{Backfill as Ask, BackfillAnswer};
 use leasehold_wire::api::time::Time;
@@ -14,15 +15,18 @@ use crate::exit::Exit;
 
 const AFTER_HELP: &str = "\
 Examples:
-  leasehold schedule backfill nightly-report --from 2027-01-01T00:00:00Z --to 2027-01-05T00:00:00Z
-  leasehold schedule backfill nightly-report --from 2027-01-04T03:00:00+08:00 --to 2027-01-04T03:00:00+08:00
+  leasehold schedule backfill nightly-report \\
+    --from 2027-01-01T00:00:00Z --to 2027-01-05T00:00:00Z
+  leasehold schedule backfill nightly-report \\
+    --from 2027-01-04T03:00:00+08:00 --to 2027-01-04T03:00:00+08:00
 
-Every fire time from --from to --to gets a run with its own time, at most 1000 of them; one that has a
-run already gets no second, so the same command again is safe. Overlap and pauses do not apply;
-limits of runs at once do.
+Every fire time from --from to --to gets a run with its own time, at most 1000
+of them; one that has a run already gets no second, so the same command again is
+safe. Overlap and pauses do not apply; limits of runs at once do.
 
 Exit codes:
-  0 their runs are submitted · 2 no time that can be filled · 3 there is no such task or trigger
+  0 their runs are submitted · 2 no time that can be filled
+  3 there is no such task or trigger
   4 not allowed: this needs an operator's token";
 
 /// Runs a task for fire times that have passed.
@@ -54,7 +58,7 @@ impl Backfill {
     pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
         let client = self.connected.client()?;
         let project = self.project.name();
-        let trigger = named(&client, &project, &self.task, self.trigger).await?;
+        let trigger = named(&client, &project, &self.task, self.trigger, Some(Kind::Cron)).await?;
         let path = route::of_task(route::TASK_BACKFILL, &project, self.task.as_str());
         let mut all = BackfillAnswer { run_ids: Vec::new(), rest: Some(self.from) };
         while let Some(from) = all.rest {

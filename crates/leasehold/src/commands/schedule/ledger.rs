@@ -1,14 +1,13 @@
 //! `leasehold schedule ledger`: what became of a task's fire times.
 
 use clap::Args;
-use leasehold_core::id::{TaskName, TriggerName};
+use leasehold_core::id::TriggerName;
 use leasehold_wire::api::page::Page;
 use leasehold_wire::api::route;
 use leasehold_wire::api::schedule::LedgerItem;
 use serde::Serialize;
 
-use crate::commands::connected::Connected;
-use crate::commands::task::InProject;
+use crate::commands::task::OneTask;
 use crate::exit::Exit;
 use crate::output::Row;
 use crate::times::TimeArgs;
@@ -16,7 +15,8 @@ use crate::times::TimeArgs;
 const AFTER_HELP: &str = "\
 Examples:
   leasehold schedule ledger nightly-report
-  leasehold schedule ledger nightly-report --limit 500 -o jsonl | jq -r 'select(.happened == \"skipped\")'
+  leasehold schedule ledger nightly-report --limit 500 -o jsonl |
+    jq -r 'select(.happened == \"skipped\")'
 
 The newest fire time comes first; each has one line, and a gap is one line:
   fired        its run was started
@@ -24,20 +24,17 @@ The newest fire time comes first; each has one line, and a gap is one line:
   backfilled   its run was asked for afterwards
   waits        its run is started when nothing stands in its way any more
   skipped      it got no run: another stood in its way, or took its place
-  missed       a gap: nothing could fire (down), or it was paused, edited or deleted
+  missed       a gap: nothing could fire, or it was paused, edited, deleted
 
 A trigger keeps its newest 1000 lines, and all of the last seven days.
 
 Exit codes:
-  0 printed";
+  0 printed · 3 there was never such a task, or such a trigger of it";
 
 /// Prints a task's schedule ledger.
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Ledger {
-    /// The task's name
-    task: TaskName,
-
     /// How many lines
     #[arg(long, value_name = "N", default_value_t = 64)]
     limit: usize,
@@ -47,10 +44,7 @@ pub(crate) struct Ledger {
     trigger: Option<TriggerName>,
 
     #[command(flatten)]
-    project: InProject,
-
-    #[command(flatten)]
-    connected: Connected,
+    of: OneTask,
 }
 
 #[derive(Serialize)]
@@ -86,9 +80,9 @@ impl Row for LineRow {
 
 impl Ledger {
     pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
-        let client = self.connected.client()?;
-        let times = self.connected.times;
-        let path = route::of_task(route::TASK_LEDGER, &self.project.name(), self.task.as_str());
+        let client = self.of.connected.client()?;
+        let times = self.of.connected.times;
+        let path = self.of.path(route::TASK_LEDGER);
         let of = self.trigger.map_or_else(String::new, |name| format!("&trigger={}", route::segment(name.as_str())));
         let mut rows: Vec<LineRow> = Vec::new();
         let mut after = String::new();
@@ -99,7 +93,7 @@ impl Ledger {
             let Some(next) = page.next else { break };
             after = format!("&after={}", route::segment(&next));
         }
-        self.connected.output.list(&rows)?;
+        self.of.connected.output.list(&rows)?;
         Ok(Exit::Done)
     }
 }

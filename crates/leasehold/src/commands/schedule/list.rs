@@ -17,7 +17,10 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold schedule list
   leasehold schedule list --task nightly-report
-  leasehold schedule list -o jsonl | jq -r 'select(.paused) | .task'";
+  leasehold schedule list -o jsonl | jq -r 'select(.paused) | .task'
+
+Exit codes:
+  0 listed · 3 there is no such task or project";
 
 /// Lists the triggers of a project's tasks.
 #[derive(Debug, Args)]
@@ -54,11 +57,11 @@ impl Row for ScheduleRow {
         };
         let cron = item.cron.clone().unwrap_or_else(|| item.kind.to_string());
         let zone = item.time_zone.clone().unwrap_or_default();
-        vec![item.task.to_string(), item.trigger.to_string(), cron, zone, next, item.overlap.clone()]
+        vec![item.id.task.to_string(), item.id.trigger.to_string(), cron, zone, next, item.overlap.clone()]
     }
 
     fn name(&self) -> String {
-        format!("{}/{}", self.item.task, self.item.trigger)
+        format!("{}/{}", self.item.id.task, self.item.id.trigger)
     }
 }
 

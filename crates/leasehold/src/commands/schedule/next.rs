@@ -1,13 +1,12 @@
 //! `leasehold schedule next`: when a task fires.
 
 use clap::Args;
-use leasehold_core::id::{TaskName, TriggerName};
+use leasehold_core::id::TriggerName;
 use leasehold_wire::api::route;
 use leasehold_wire::api::schedule::{FireTime, FireTimes};
 use serde::Serialize;
 
-use crate::commands::connected::Connected;
-use crate::commands::task::InProject;
+use crate::commands::task::OneTask;
 use crate::exit::Exit;
 use crate::output::Row;
 use crate::times::{TimeArgs, in_zone};
@@ -18,8 +17,9 @@ Examples:
   leasehold schedule next nightly-report --count 3 --utc
   leasehold schedule next nightly-report -q | head -1
 
-Each is shown in your own time zone, and on the clocks of the schedule's. They are nominal times: a
-`jitter` starts each of them a little later, always by the same span.
+Each is shown in your own time zone, and on the clocks of the schedule's. They
+are nominal times: a `jitter` starts each of them a little later, always by the
+same span.
 
 Exit codes:
   0 printed · 3 there is no such task, or no such trigger of it";
@@ -28,9 +28,6 @@ Exit codes:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Next {
-    /// The task's name
-    task: TaskName,
-
     /// How many, 1 to 1000
     #[arg(long, value_name = "N", default_value_t = 10)]
     count: usize,
@@ -40,10 +37,7 @@ pub(crate) struct Next {
     trigger: Option<TriggerName>,
 
     #[command(flatten)]
-    project: InProject,
-
-    #[command(flatten)]
-    connected: Connected,
+    of: OneTask,
 }
 
 #[derive(Serialize)]
@@ -70,16 +64,16 @@ impl Row for TimeRow {
 
 impl Next {
     pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
-        let client = self.connected.client()?;
-        let times = self.connected.times;
-        let path = route::of_task(route::TASK_FIRE_TIMES, &self.project.name(), self.task.as_str());
+        let client = self.of.connected.client()?;
+        let times = self.of.connected.times;
+        let path = self.of.path(route::TASK_FIRE_TIMES);
         let of = self.trigger.map_or_else(String::new, |name| format!("&trigger={}", route::segment(name.as_str())));
         let answer: FireTimes = client.get(&format!("{path}?count={}{of}", self.count)).await?;
         if answer.paused {
-            self.connected.output.note("Paused: nothing is started at these times until it is resumed");
+            self.of.connected.output.note("Paused: nothing is started at these times until it is resumed");
         }
         let rows: Vec<_> = answer.times.into_iter().map(|item| TimeRow { item, times }).collect();
-        self.connected.output.list(&rows)?;
+        self.of.connected.output.list(&rows)?;
         Ok(Exit::Done)
     }
 }

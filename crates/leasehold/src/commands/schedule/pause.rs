@@ -14,24 +14,27 @@ use crate::exit::Exit;
 const PAUSE_HELP: &str = "\
 Examples:
   leasehold schedule pause nightly-report
-  leasehold schedule pause nightly-report weekends --reason 'the office is closed'
+  leasehold schedule pause nightly-report weekends --reason 'office closed'
   leasehold schedule resume nightly-report weekends
 
-To pause all triggers of a task at once, those that are applied meanwhile too: `leasehold task pause`.
+To pause all triggers of a task at once, those that are applied meanwhile too:
+`leasehold task pause`.
 
 Exit codes:
-  0 paused, or paused before · 2 several schedules: say which · 3 there is no such task or trigger
+  0 paused, or paused before · 2 several schedules: say which
+  3 there is no such task or trigger
   4 not allowed: this needs an operator's token";
 
 const RESUME_HELP: &str = "\
 Examples:
   leasehold schedule resume nightly-report
 
-It goes on with its next fire time; what passed is one line of the ledger, and can be run afterwards:
-`leasehold schedule backfill`.
+It goes on with its next fire time; what passed is one line of the ledger, and
+can be run afterwards: `leasehold schedule backfill`.
 
 Exit codes:
-  0 resumed, or not paused before · 2 several schedules: say which · 3 there is no such task or trigger
+  0 resumed, or not paused before · 2 several schedules: say which
+  3 there is no such task or trigger
   4 not allowed: this needs an operator's token";
 
 /// What both take.
@@ -86,7 +89,7 @@ impl Which {
     async fn ask(self, template: &str, changed: &str, unchanged: &str) -> anyhow::Result<Exit> {
         let client = self.connected.client()?;
         let project = self.project.name();
-        let trigger = named(&client, &project, &self.task, self.trigger).await?;
+        let trigger = named(&client, &project, &self.task, self.trigger, None).await?;
         let asked = Asked::json(PauseTask { trigger: Some(trigger.clone()), why: self.reason }.to_body());
         let path = route::of_task(template, &project, self.task.as_str());
         let answer: PauseAnswer = client.post(&path, asked).await?;

@@ -20,18 +20,20 @@ use crate::task_files;
 const AFTER_HELP: &str = "\
 Examples:
   leasehold task apply -f nightly-report.toml
-  leasehold task apply -f tasks/ --dry-run          show the plan, change nothing
-  leasehold task apply -f tasks/ --prune            and delete every task that no file names
+  leasehold task apply -f tasks/ --dry-run     show the plan, change nothing
+  leasehold task apply -f tasks/ --prune       delete what no file names, too
   generate-tasks | leasehold task apply -f -
 
-The plan is shown and then carried out in one transaction: if anything changed in between, nothing
-is done. Applied again, nothing changes. Runs that are there keep what they were submitted with.
-At most 10000 tasks, and 32 MiB of them as they are sent, are taken at once.
+The plan is shown and then carried out in one transaction: if anything changed
+in between, nothing is done. Applied again, nothing changes. Runs that are there
+keep what they were submitted with. At most 10000 tasks, and 32 MiB of them as
+they are sent, are taken at once.
 
 Exit codes:
   0 done, or nothing to do · 2 a file has mistakes: all of them are told
-  4 not allowed: this needs an operator's token · 10 the tasks changed meanwhile, or one that would
-  go has runs that have not ended (--cascade cancels them with it)";
+  4 not allowed: this needs an operator's token
+  10 the tasks changed meanwhile, or one that would go has runs that have not
+    ended (--cascade cancels them with it); --dry-run foresees the second";
 
 /// Applies task files.
 #[derive(Debug, Args)]
@@ -83,13 +85,22 @@ impl Apply {
             let answer: TasksAnswer = client.put(&path, Asked::json(wanted.to_body())).await?;
             answer.changed
         };
-        let applied = Applied { changed, tasks: shown.tasks };
+        let mut applied = Applied { changed, tasks: shown.tasks };
+        if !self.dry_run {
+            // It was carried out: what stood in the way is gone.
+            applied.tasks.iter_mut().for_each(|line| line.refused = None);
+        }
         self.connected.output.one(&applied, &names(&applied.tasks), |out| {
             for line in applied.tasks.iter().filter(|line| line.step != Step::Keep.name()) {
-                writeln!(out, "{} {}  {}", sign(&line.step), line.name, line.step)?;
+                let refused = line.refused.as_ref().map_or_else(String::new, |why| format!(": refused, {why}"));
+                writeln!(out, "{} {}  {}{refused}", sign(&line.step), line.name, line.step)?;
             }
             writeln!(out, "{}", summary(&applied.tasks, self.dry_run))
         })?;
+        if applied.tasks.iter().any(|line| line.refused.is_some()) {
+            self.connected.output.note("as things are, applying this is refused, and nothing of it is done");
+            return Ok(Exit::Conflict);
+        }
         Ok(Exit::Done)
     }
 }
@@ -147,6 +158,7 @@ mod tests {
             step: step.to_owned(),
             before: None,
             after: None,
+            refused: None,
         };
         let lines = [line("a", "create"), line("b", "keep"), line("c", "remove"), line("d", "create")];
         assert_eq!(summary(&lines, false), "2 created, 1 removed, 1 unchanged");

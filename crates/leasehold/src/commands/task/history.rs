@@ -1,14 +1,12 @@
 //! `leasehold task history`: the revisions that a task had.
 
 use clap::Args;
-use leasehold_core::id::TaskName;
 use leasehold_wire::api::page::Page;
 use leasehold_wire::api::route;
 use leasehold_wire::api::task::TaskRevisionItem;
 use serde::Serialize;
 
-use super::InProject;
-use crate::commands::connected::Connected;
+use super::OneTask;
 use crate::exit::Exit;
 use crate::output::Row;
 use crate::times::TimeArgs;
@@ -27,14 +25,8 @@ Exit codes:
 #[derive(Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct History {
-    /// The task's name
-    task: TaskName,
-
     #[command(flatten)]
-    project: InProject,
-
-    #[command(flatten)]
-    connected: Connected,
+    of: OneTask,
 }
 
 #[derive(Serialize)]
@@ -61,9 +53,9 @@ impl Row for RevisionRow {
 
 impl History {
     pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
-        let client = self.connected.client()?;
-        let all = route::of_task(route::TASK_REVISIONS, &self.project.name(), self.task.as_str());
-        let times = self.connected.times;
+        let client = self.of.connected.client()?;
+        let all = self.of.path(route::TASK_REVISIONS);
+        let times = self.of.connected.times;
         let mut rows = Vec::new();
         let mut path = all.clone();
         loop {
@@ -72,7 +64,7 @@ impl History {
             let Some(next) = page.next else { break };
             path = format!("{all}?after={}", route::segment(&next));
         }
-        self.connected.output.list(&rows)?;
+        self.of.connected.output.list(&rows)?;
         Ok(Exit::Done)
     }
 }

@@ -16,7 +16,10 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold task list
   leasehold task list --project lab -o name
-  leasehold task list -o jsonl | jq -r 'select(.number > 1) | .name'";
+  leasehold task list -o jsonl | jq -r 'select(.number > 1) | .name'
+
+Exit codes:
+  0 listed · 3 there is no such project";
 
 /// Lists the tasks of a project.
 #[derive(Debug, Args)]

@@ -13,8 +13,10 @@ mod schema;
 mod token;
 
 use clap::{Args, Subcommand};
-use leasehold_core::id::ProjectName;
+use leasehold_core::id::{ProjectName, TaskName};
+use leasehold_wire::api::route;
 
+use super::connected::Connected;
 use crate::exit::Exit;
 
 const AFTER_HELP: &str = "\
@@ -25,8 +27,9 @@ Examples:
   leasehold task list
   leasehold task export nightly-report > tasks/nightly-report.toml
 
-A task is a file: its name, what it runs, where and under which limits. A directory of them is
-what `apply` makes true; nothing is removed without --prune.";
+A task is a file: its name, what it runs, where and under which limits. A
+directory of them is what `apply` makes true; nothing is removed without
+--prune.";
 
 /// The verbs of tasks.
 #[derive(Debug, Subcommand)]
@@ -74,6 +77,26 @@ impl Task {
             Self::Delete(delete) => delete.execute().await,
             Self::Schema(schema) => schema.execute(),
         }
+    }
+}
+
+/// What every verb of one task takes: which, whose, and where to ask.
+#[derive(Debug, Args)]
+pub(crate) struct OneTask {
+    /// The task's name
+    pub(crate) task: TaskName,
+
+    #[command(flatten)]
+    pub(crate) project: InProject,
+
+    #[command(flatten)]
+    pub(crate) connected: Connected,
+}
+
+impl OneTask {
+    /// The path of a template of it.
+    pub(crate) fn path(&self, template: &str) -> String {
+        route::of_task(template, &self.project.name(), self.task.as_str())
     }
 }
 

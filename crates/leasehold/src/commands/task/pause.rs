@@ -1,13 +1,11 @@
 //! `leasehold task pause` and `resume`: whether a task's triggers start anything.
 
 use clap::Args;
-use leasehold_core::id::TaskName;
 use leasehold_wire::api::route;
 use leasehold_wire::api::schedule::{PauseAnswer, PauseTask};
 
-use super::InProject;
+use super::OneTask;
 use crate::client::Asked;
-use crate::commands::connected::Connected;
 use crate::exit::Exit;
 
 const PAUSE_HELP: &str = "\
@@ -16,37 +14,34 @@ Examples:
   leasehold task run nightly-report               a run by hand starts still
   leasehold task resume nightly-report
 
-What is due by then is settled first; what waited for its turn is given up. What passes during the
-pause is one line of `leasehold schedule ledger`, and can be run afterwards: `schedule backfill`.
+What is due by then is settled first; what waited for its turn is given up. What
+passes during the pause is one line of `leasehold schedule ledger`, and can be
+run afterwards: `schedule backfill`.
 
 Exit codes:
-  0 paused, or paused before · 3 there is no such task · 4 not allowed: this needs an operator's token";
+  0 paused, or paused before · 3 there is no such task
+  4 not allowed: this needs an operator's token";
 
 const RESUME_HELP: &str = "\
 Examples:
   leasehold task resume nightly-report
 
-Its triggers go on with their next fire time; nothing is caught up. A trigger that was paused by
-itself (`leasehold schedule pause`) stays paused.
+Its triggers go on with their next fire time; nothing is caught up. A trigger
+that was paused by itself (`leasehold schedule pause`) stays paused.
 
 Exit codes:
-  0 resumed, or not paused before · 3 there is no such task · 4 not allowed: this needs an operator's token";
+  0 resumed, or not paused before · 3 there is no such task
+  4 not allowed: this needs an operator's token";
 
 /// What both take.
 #[derive(Debug, Args)]
 struct Which {
-    /// The task's name
-    task: TaskName,
-
     /// Why, for lists and the audit
     #[arg(long, value_name = "TEXT")]
     reason: Option<String>,
 
     #[command(flatten)]
-    project: InProject,
-
-    #[command(flatten)]
-    connected: Connected,
+    of: OneTask,
 }
 
 /// Pauses a task.
@@ -79,12 +74,11 @@ impl Resume {
 
 impl Which {
     async fn ask(self, template: &str, changed: &str, unchanged: &str) -> anyhow::Result<Exit> {
-        let client = self.connected.client()?;
-        let name = self.task.as_str();
+        let client = self.of.connected.client()?;
+        let name = self.of.task.as_str();
         let asked = Asked::json(PauseTask { trigger: None, why: self.reason }.to_body());
-        let path = route::of_task(template, &self.project.name(), name);
-        let answer: PauseAnswer = client.post(&path, asked).await?;
-        self.connected.output.one(&answer, name, |out| {
+        let answer: PauseAnswer = client.post(&self.of.path(template), asked).await?;
+        self.of.connected.output.one(&answer, name, |out| {
             writeln!(out, "Task {name} {}", if answer.changed { changed } else { unchanged })
         })?;
         Ok(Exit::Done)

@@ -1,7 +1,5 @@
 //! `leasehold worker enroll`: allows one machine to become a worker.
 
-use std::collections::BTreeMap;
-
 use clap::Args;
 use leasehold_core::id::WorkerId;
 use leasehold_core::limits;
@@ -12,13 +10,16 @@ use leasehold_wire::api::route;
 use crate::client::Asked;
 use crate::commands::connected::Connected;
 use crate::exit::Exit;
-use crate::failure::UsageError;
+use crate::pairs::pairs;
 
 const AFTER_HELP: &str = "\
 Examples:
-  leasehold worker enroll                                   a name of chance, 15 minutes
+  leasehold worker enroll      a name of chance, 15 minutes
   leasehold worker enroll --name nas --label site=home --ttl 1h
-  ssh nas \"$(leasehold worker enroll --name nas -q)\"        only the line, run over there at once
+  ssh nas \"$(leasehold worker enroll --name nas -q)\"    the line, run over there
+
+The line holds a token and is shown once. -q prints it alone; -o name, which
+prints names, is refused.
 
 Exit codes:
   0 done · 4 not allowed: enrolling needs an admin token";
@@ -45,7 +46,8 @@ pub(crate) struct Enroll {
 
 impl Enroll {
     pub(crate) async fn execute(self) -> anyhow::Result<Exit> {
-        let labels = labels(&self.label)?;
+        self.connected.output.check_shows("the line")?;
+        let labels = pairs("--label", "KEY=VALUE, such as site=office", &self.label)?;
         let client = self.connected.client()?;
         let asked = Asked::json(CreateEnrollment { worker: self.name, labels, ttl: self.ttl }.to_body());
         let answer: EnrollmentAnswer = client.post(route::ENROLLMENTS, asked).await?;
@@ -67,25 +69,5 @@ impl Enroll {
             writeln!(out, "{}", line.reveal())
         })?;
         Ok(Exit::Done)
-    }
-}
-
-fn labels(pairs: &[String]) -> Result<BTreeMap<String, String>, UsageError> {
-    let pair = |text: &String| match text.split_once('=') {
-        Some((key, value)) => Ok((key.to_owned(), value.to_owned())),
-        None => Err(UsageError(format!("--label: got `{text}`, write KEY=VALUE, such as site=office"))),
-    };
-    pairs.iter().map(pair).collect()
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn labels_are_pairs() {
-        let pairs = ["site=office".to_owned(), "a=b=c".to_owned()];
-        assert_eq!(labels(&pairs).unwrap(), [("site".into(), "office".into()), ("a".into(), "b=c".into())].into());
-        assert!(labels(&["office".to_owned()]).is_err());
     }
 }
