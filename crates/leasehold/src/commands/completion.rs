@@ -7,7 +7,8 @@ use crate::exit::Exit;
 
 const AFTER_HELP: &str = "\
 Examples:
-  leasehold completion bash > ~/.local/share/bash-completion/completions/leasehold
+  leasehold completion bash \\
+    > ~/.local/share/bash-completion/completions/leasehold
   leasehold completion zsh > \"${fpath[1]}/_leasehold\"
   leasehold completion fish > ~/.config/fish/completions/leasehold.fish";
 

@@ -21,12 +21,14 @@ use crate::target::{DATA_DIRECTORY, Target};
 
 const AFTER_HELP: &str = "\
 Examples:
-  leasehold doctor                                   the data in ./leasehold-data, and who runs on it
+  leasehold doctor      the data in ./leasehold-data, and who runs on it
   leasehold doctor --data /var/lib/leasehold -o json
   leasehold doctor --listen 10.0.0.5:7440 --worker-listen 10.0.0.5:7443
-  LEASEHOLD_DATABASE_FILE=/etc/leasehold/database leasehold doctor --data /var/lib/leasehold
+  LEASEHOLD_DATABASE_FILE=/etc/leasehold/database \\
+    leasehold doctor --data /var/lib/leasehold
 
-Run it as the control plane's user, beside a control plane that runs or without one. It changes nothing.
+Run it as the control plane's user, beside a control plane that runs or without
+one. It changes nothing.
 
 Exit codes:
   0 no problem (there may be warnings) · 1 at least one problem";

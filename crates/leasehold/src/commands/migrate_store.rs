@@ -18,22 +18,27 @@ use crate::target::DATA_DIRECTORY;
 const AFTER_HELP: &str = "\
 Examples:
   export LEASEHOLD_DATABASE=postgres://leasehold@db.example/leasehold
-  leasehold migrate-store --data /var/lib/leasehold --dry-run      look, and change nothing
+  leasehold migrate-store --data /var/lib/leasehold --dry-run      look only
   leasehold migrate-store --data /var/lib/leasehold
-  leasehold migrate-store --data /var/lib/leasehold --master-key-file /etc/leasehold/key
+  leasehold migrate-store --data /var/lib/leasehold \\
+    --master-key-file /etc/leasehold/key
   leasehold migrate-store --data /var/lib/leasehold --take-back
 
-Stop the control plane first, and copy its data directory. The database is empty, and the user in
-its URL owns the schema. Every run, log, worker, token and line of the audit arrives, or none.
-Workers keep their identity; jobs run on, and are kept where the move is shorter than their leases.
+Stop the control plane first, and copy its data directory. The database is
+empty, and the user in its URL owns the schema. Every run, log, worker, token
+and line of the audit arrives, or none. Workers keep their identity; jobs run
+on, and are kept where the move is shorter than their leases.
 
-Two stores never live: the file is marked before anything arrives, and no control plane of any
-version opens a marked file. Whatever ended the command, the same command again ends the move;
-Ctrl-C gives the store back. See docs/operating-postgresql.md.
+Two stores never live: the file is marked before anything arrives, and no
+control plane of any version opens a marked file. Whatever ended the command,
+the same command again ends the move; Ctrl-C gives the store back. See
+docs/operating-postgresql.md.
 
 Exit codes:
-  0 moved · 1 not moved · 3 there is no store on SQLite · 8 not known whether it was moved: run it
-  again · 10 the database holds an installation, or has this store · 130 interrupted, not moved";
+  0 moved · 1 not moved · 3 there is no store on SQLite
+  8 not known whether it was moved: run it again
+  10 the database holds an installation, or has this store
+  130 interrupted, not moved";
 
 /// How much is copied between two lines that say so.
 const SAID_EVERY: u64 = 64 << 20;

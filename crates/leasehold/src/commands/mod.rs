@@ -36,15 +36,16 @@ pub(crate) struct CommandLine {
 
 const AFTER_HELP: &str = "\
 Examples:
-  leasehold up -- sh -c 'uname -a'        a control plane, a worker and one run, in one command
-  leasehold up                            the same, and stay
-  leasehold run -- make test              run a command, follow its output
-  leasehold ps                            what runs, what waits, what ended
-  leasehold worker enroll --name nas      the line that makes another machine a worker
+  leasehold up -- sh -c 'uname -a'     a control plane, a worker and one run
+  leasehold up                         the same, and stay
+  leasehold run -- make test           run a command, follow its output
+  leasehold ps                         what runs, what waits, what ended
+  leasehold worker enroll --name nas   the line that makes a machine a worker
 
 Exit codes:
-  0 done · 1 error · 2 usage · 3 not found · 4 not allowed · 5 the run failed · 6 cancelled
-  7 timed out · 8 lost or unknown · 9 still pending at --wait-timeout · 10 conflict · 130 interrupted";
+  0 done · 1 error · 2 usage · 3 not found · 4 not allowed · 5 the run failed
+  6 cancelled · 7 timed out · 8 lost or unknown
+  9 still pending at --wait-timeout · 10 conflict · 130 interrupted";
 
 #[derive(Debug, Subcommand)]
 #[expect(clippy::large_enum_variant, reason = "one value per process: nothing is moved around")]
@@ -167,6 +168,22 @@ mod tests {
             for inner in command.get_subcommands() {
                 check(inner, &format!("{path} {}", inner.get_name()));
             }
+        }
+        check(&CommandLine::command(), "leasehold");
+    }
+
+    #[test]
+    fn no_help_is_wrapped_where_nobody_meant_it() {
+        fn check(command: &clap::Command, path: &str) {
+            let after = command.get_after_help().map(ToString::to_string).unwrap_or_default();
+            for width in [80, 100] {
+                let told = command.clone().term_width(width).render_long_help().to_string();
+                assert!(told.ends_with(&format!("{}\n", after.trim_end())), "`{path} --help` at {width}:\n{told}");
+                // A usage is one line, however long it is.
+                let long = |line: &&str| line.chars().count() > width && !line.starts_with("Usage: ");
+                assert_eq!(told.lines().find(long), None, "`{path} --help` at {width}");
+            }
+            command.get_subcommands().for_each(|inner| check(inner, &format!("{path} {}", inner.get_name())));
         }
         check(&CommandLine::command(), "leasehold");
     }

@@ -10,7 +10,8 @@ Examples:
   leasehold openapi | jq -r '.paths | keys[]'
   curl https://host:7440/api/v1/openapi.json        the same, of a control plane
 
-OpenAPI 3.1: every route with its parameters, bodies, answers and the role it needs.";
+OpenAPI 3.1: every route with its parameters, bodies, answers and the role it
+needs.";
 
 /// Prints the API's description.
 #[derive(Debug, Args)]

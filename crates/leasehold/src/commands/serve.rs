@@ -24,17 +24,20 @@ use crate::target::DATA_DIRECTORY;
 
 const AFTER_HELP: &str = "\
 Examples:
-  leasehold serve                             on loopback, data in ./leasehold-data
-  leasehold serve --data /var/lib/leasehold --listen 0.0.0.0:7440 --worker-listen 0.0.0.0:7443
-  leasehold serve --worker-listen 0.0.0.0:7443 --advertise control.example --log-format json
-  leasehold serve --database postgres://leasehold@db.example/leasehold     one of several replicas
+  leasehold serve      on loopback, data in ./leasehold-data
+  leasehold serve --data /var/lib/leasehold \\
+    --listen 0.0.0.0:7440 --worker-listen 0.0.0.0:7443
+  leasehold serve --worker-listen 0.0.0.0:7443 --advertise control.example
+  leasehold serve --database postgres://leasehold@db.example/leasehold
 
-The API speaks plain HTTP on loopback and TLS everywhere else; remote command lines need ca.pem
-from the data directory. SIGTERM and Ctrl-C finish what is being answered, within 10 s; a second
-one ends at once, which loses nothing that was answered. As a service: deploy/systemd/leasehold.service.
+The API speaks plain HTTP on loopback and TLS everywhere else; remote command
+lines need ca.pem from the data directory. SIGTERM and Ctrl-C finish what is
+being answered, within 10 s; a second one ends at once, which loses nothing that
+was answered. As a service: deploy/systemd/leasehold.service.
 
-On PostgreSQL every replica needs a data directory of its own, and all need the same master key: the
-first start makes master.key, the others get a copy. See docs/operating-postgresql.md.
+On PostgreSQL every replica needs a data directory of its own, and all need the
+same master key: the first start makes master.key, the others get a copy. See
+docs/operating-postgresql.md.
 
 Exit codes:
   0 stopped in order · 1 it could not start · 130 ended at once";

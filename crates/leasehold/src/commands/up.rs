@@ -39,16 +39,19 @@ use crate::waiting;
 
 const AFTER_HELP: &str = "\
 Examples:
-  leasehold up -- sh -c 'uname -a; exit 7'    start both, run it here, exit with 7
-  leasehold up -q -- make test >log.txt       nothing but the command's own output
-  leasehold up                                start both and stay, for `leasehold run -- CMD`
-  leasehold up --data ~/leasehold --listen 127.0.0.1:8440 --worker-listen 127.0.0.1:8443
+  leasehold up -- sh -c 'uname -a; exit 7'   start both, run it, exit with 7
+  leasehold up -q -- make test >log.txt      only the command's own output
+  leasehold up                               start both and stay, for `run`
+  leasehold up --data ~/leasehold \\
+    --listen 127.0.0.1:8440 --worker-listen 127.0.0.1:8443
 
-The command runs in this directory. Ctrl-C cancels it with its grace and ends with 130; a second
-one kills it. With a command, busy ports give way to free ones unless they are named.
+The command runs in this directory. Ctrl-C cancels it with its grace and ends
+with 130; a second one kills it. With a command, busy ports give way to free
+ones unless they are named.
 
 Exit codes:
-  the command's own, 128+n for a signal · 1 it could not start · 8 lost · 130 interrupted
+  the command's own, 128+n for a signal · 1 it could not start · 8 lost
+  130 interrupted
   without a command 0 after Ctrl-C or SIGTERM";
 
 /// Starts a control plane and a worker on this machine.

@@ -14,9 +14,11 @@ use crate::times::TimeArgs;
 
 const AFTER_HELP: &str = "\
 Examples:
-  leasehold audit list                             the newest 20
-  leasehold audit list --limit 500 -o jsonl | jq -r 'select(.action == \"credential_replayed\")'
-  leasehold audit list -o jsonl | jq -r 'select(.origin != \"admin socket\") | .actor'
+  leasehold audit list      the newest 20
+  leasehold audit list --limit 500 -o jsonl |
+    jq -r 'select(.action == \"credential_replayed\")'
+  leasehold audit list -o jsonl |
+    jq -r 'select(.origin != \"admin socket\") | .actor'
 
 Exit codes:
   0 done · 4 not allowed: the audit needs an admin token";

@@ -8,8 +8,8 @@ use crate::exit::Exit;
 
 const AFTER_HELP: &str = "\
 Examples:
-  leasehold audit list                    the newest 20 changes, with their author and origin
-  leasehold audit list -o jsonl           the same for a program";
+  leasehold audit list               the newest 20 changes: by whom, from where
+  leasehold audit list -o jsonl      the same for a program";
 
 /// The verbs of the audit.
 #[derive(Debug, Subcommand)]

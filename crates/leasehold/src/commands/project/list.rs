@@ -14,7 +14,8 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold project list
   leasehold project list -o name
-  leasehold project list -o jsonl | jq -r 'select(.occupied == .concurrency) | .name'";
+  leasehold project list -o jsonl |
+    jq -r 'select(.occupied == .concurrency) | .name'";
 
 /// Lists projects.
 #[derive(Debug, Args)]

@@ -17,7 +17,8 @@ Examples:
   leasehold project set lab --concurrency none
   leasehold project delete lab
 
-A project comes by itself with its first run; `default` is the one of everything that names none.";
+A project comes by itself with its first run; `default` is the one of everything
+that names none.";
 
 /// The verbs of projects.
 #[derive(Debug, Subcommand)]

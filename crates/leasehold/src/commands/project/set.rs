@@ -15,12 +15,14 @@ Examples:
   leasehold project set lab --concurrency 4
   leasehold project set lab --concurrency none        any number again
 
-A run counts from its claim until its end. What runs already goes on when a limit is lowered;
-the rest waits, and `leasehold explain RUN` names the runs that it waits for. A run whose contact
-was lost counts no more, unless its task says `limits.mutex = true`: then until it is resolved.
+A run counts from its claim until its end. What runs already goes on when a
+limit is lowered; the rest waits, and `leasehold explain RUN` names the runs
+that it waits for. A run whose contact was lost counts no more, unless its task
+says `limits.mutex = true`: then until it is resolved.
 
 Exit codes:
-  0 set, or so before · 3 there is no such project · 4 not allowed: this needs an admin token";
+  0 set, or so before · 3 there is no such project
+  4 not allowed: this needs an admin token";
 
 /// Limits a project.
 #[derive(Debug, Args)]

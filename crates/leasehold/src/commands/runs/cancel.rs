@@ -12,7 +12,7 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold runs cancel 0192f
   leasehold cancel 0192f --reason 'wrong branch'
-  leasehold cancel 0192f && leasehold runs watch 0192f     and wait until it has stopped
+  leasehold cancel 0192f && leasehold runs watch 0192f     until it has stopped
 
 Exit codes:
   0 cancelled, or its worker is told to stop it · 3 there is no such run

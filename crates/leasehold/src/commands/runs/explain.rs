@@ -12,7 +12,7 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold runs explain 0192f
   leasehold explain 0192f -o json | jq .explanation.classes
-  leasehold explain 0192f -o json | jq -r '.question.options[].verb'   of a lost one
+  leasehold explain 0192f -o json | jq -r '.question.options[].verb'
 
 Exit codes:
   0 told · 3 there is no such run";

@@ -12,12 +12,13 @@ use crate::output::Format;
 
 const AFTER_HELP: &str = "\
 Examples:
-  leasehold runs logs 0192f                what is there; its stdout on stdout, its stderr on stderr
-  leasehold logs -f 0192f                  until it ends; Ctrl-C leaves the run going
+  leasehold runs logs 0192f     what is there, each stream on its own
+  leasehold logs -f 0192f       until it ends; Ctrl-C leaves the run going
   leasehold logs 0192f --attempt 1 2>/dev/null >out.txt
 
 Exit codes:
-  0 printed, however the run ended · 3 there is no such run or attempt · 130 interrupted";
+  0 printed, however the run ended · 3 there is no such run or attempt
+  130 interrupted";
 
 /// Prints the output of a run.
 #[derive(Debug, Args)]

@@ -15,10 +15,10 @@ use crate::exit::Exit;
 const AFTER_HELP: &str = "\
 Examples:
   leasehold runs list --state running
-  leasehold runs get 0192f                any unique beginning of a run's id
+  leasehold runs get 0192f          any unique beginning of a run's id
   leasehold runs logs -f 0192f
   leasehold runs cancel 0192f
-  leasehold runs explain 0192f            why it is pending, or what is known of a lost one
+  leasehold runs explain 0192f      why it is pending, what is known if lost
   leasehold runs resolve 0192f mark-failed --reason 'the machine burned down'";
 
 /// The verbs of runs.

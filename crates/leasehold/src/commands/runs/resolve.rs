@@ -17,27 +17,31 @@ use crate::failure::UsageError;
 const AFTER_HELP: &str = "\
 What a verb does:
   wait            changes nothing, and notes that you looked
-  retry           starts the next attempt now; what the lost one already did may be done twice
+  retry           starts the next attempt now; what the lost one did may be
+                  done twice
   mark-failed     ends the run as failed, on your word
-  mark-succeeded  ends the run as succeeded, on your word: when you have seen that its work is done
-`leasehold runs explain RUN` says what is known, what is not, and what each verb would do to it.
-Whichever comes first closes the question: your word, or the receipt that its worker may bring.
+  mark-succeeded  ends the run as succeeded, on your word: when you have seen
+                  that its work is done
+`leasehold runs explain RUN` says what is known, what is not, and what each verb
+would do to it. Whichever comes first closes the question: your word, or the
+receipt that its worker may bring.
 
 Examples:
   leasehold runs resolve 0192f wait --reason 'the machine is being repaired'
   leasehold runs resolve 0192f mark-succeeded --reason 'the report is there'
-  leasehold runs retry 0192f                                    short for: resolve 0192f retry
+  leasehold runs retry 0192f           short for: resolve 0192f retry
 
 Exit codes:
   0 noted, or the question is closed · 3 there is no such run
   10 there is no question: the run goes on, or has ended";
 
 const RETRY_HELP: &str = "\
-Short for `leasehold runs resolve RUN retry`, which says more. A run that failed, timed out or was
-cancelled has ended, and an end never changes: `leasehold run --again RUN` submits the same anew.
+Short for `leasehold runs resolve RUN retry`, which says more. A run that
+failed, timed out or was cancelled has ended, and an end never changes:
+`leasehold run --again RUN` submits the same anew.
 
 Examples:
-  leasehold runs retry 0192f --reason 'the machine is gone, and its work can be done twice'
+  leasehold runs retry 0192f --reason 'the machine is gone for good'
 
 Exit codes:
   0 its next attempt starts · 3 there is no such run

@@ -15,12 +15,13 @@ use crate::waiting;
 
 const AFTER_HELP: &str = "\
 Examples:
-  leasehold runs watch 0192f                        every event, until the run has ended
-  leasehold runs watch 0192f --exit-status -q       only wait, and tell by the exit code
+  leasehold runs watch 0192f                    every event, until it has ended
+  leasehold runs watch 0192f --exit-status -q   wait, tell by the exit code
   leasehold runs watch 0192f -o jsonl | jq .kind
 
 Exit codes:
-  0 it ended (with --exit-status: it succeeded) · 3 there is no such run · 130 interrupted: the run goes on
+  0 it ended (with --exit-status: it succeeded) · 3 there is no such run
+  130 interrupted: the run goes on
   with --exit-status 5 it failed · 6 cancelled · 7 timed out · 8 lost or unknown
   with --reflect-exit-status the command's own code, 128+n for a signal";
 

@@ -20,7 +20,8 @@ Examples:
   leasehold task diff -f tasks/ --prune          and what no file names
   leasehold task diff -f tasks/ --exit-code      10 if anything differs
 
-What is compared is what a task means: comments, order and spelling make no difference.
+What is compared is what a task means: comments, order and spelling make no
+difference.
 
 Exit codes:
   0 shown · 2 a file has mistakes · 10 with --exit-code: something differs";

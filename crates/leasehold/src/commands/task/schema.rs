@@ -9,11 +9,13 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold task schema > leasehold-task.schema.json
 
-An editor that knows TOML then completes keys and marks mistakes. With Taplo (also the VS Code
-extension Even Better TOML), the first line of a task file names the schema:
+An editor that knows TOML then completes keys and marks mistakes. With Taplo
+(also the VS Code extension Even Better TOML), the first line of a task file
+names the schema:
   #:schema ./leasehold-task.schema.json
 
-`leasehold task apply --dry-run` judges what a schema cannot: fields that depend on each other.";
+`leasehold task apply --dry-run` judges what a schema cannot: fields that depend
+on each other.";
 
 /// Prints the JSON Schema of a task file.
 #[derive(Debug, Args)]

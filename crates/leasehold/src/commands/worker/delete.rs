@@ -18,10 +18,11 @@ Examples:
   leasehold worker delete nas --yes                        in a script
   leasehold worker delete nas --destroyed --reason 'burnt down'
 
-The worker's identity, tickets and enrollments end: whoever still speaks with its certificate is
-answered `revoked`. Refused while it holds live attempts, or lost ones whose question is open.
---destroyed is your word that the machine is gone with everything that ran there: its live attempts
-are lost at once, with that as their evidence, and their runs go on as their policy says.
+The worker's identity, tickets and enrollments end: whoever still speaks with
+its certificate is answered `revoked`. Refused while it holds live attempts, or
+lost ones whose question is open. --destroyed is your word that the machine is
+gone with everything that ran there: its live attempts are lost at once, with
+that as their evidence, and their runs go on as their policy says.
 
 Exit codes:
   0 deleted, or deleted before · 2 not confirmed · 3 there is no such worker

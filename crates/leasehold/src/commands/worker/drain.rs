@@ -15,14 +15,15 @@ use crate::exit::Exit;
 const AFTER_HELP: &str = "\
 Examples:
   leasehold worker drain nas --reason 'new disk'
-  leasehold worker drain nas --wait && ssh nas reboot      once nothing runs there any more
-  leasehold worker resume nas                              take work again
+  leasehold worker drain nas --wait && ssh nas reboot    once nothing runs there
+  leasehold worker resume nas                            take work again
 
-A drained worker keeps what it runs and is given nothing new, across restarts of both sides, until it
-is resumed.
+A drained worker keeps what it runs and is given nothing new, across restarts of
+both sides, until it is resumed.
 
 Exit codes:
-  0 drained, or drained before · 3 there is no such worker · 4 not allowed: this needs an operator token";
+  0 drained, or drained before · 3 there is no such worker
+  4 not allowed: this needs an operator token";
 
 /// Between two looks of `--wait`.
 const LOOK: Duration = Duration::from_millis(500);

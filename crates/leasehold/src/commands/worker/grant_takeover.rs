@@ -16,15 +16,17 @@ const AFTER_HELP: &str = "\
 Examples:
   leasehold worker grant-takeover nas --reason 'disk moved to a new board'
   leasehold worker grant-takeover nas --ttl 1h
-  leasehold-worker run --take-over                 on the machine, where it had stopped for good
+  leasehold-worker run --take-over     on the machine, where it had stopped
 
-The next registration of this worker that would be answered `session_live` (another boot's session is
-live) or `ticket_spent` (its state is older than what the control plane knows) is let in, once. Whatever
-speaks for the worker until then is fenced: its jobs stop at their leases' ends, and nothing that it had
+The next registration of this worker that would be answered `session_live`
+(another boot's session is live) or `ticket_spent` (its state is older than what
+the control plane knows) is let in, once. Whatever speaks for the worker until
+then is fenced: its jobs stop at their leases' ends, and nothing that it had
 started is started again or judged by the newcomer.
 
 Exit codes:
-  0 granted · 3 there is no such worker · 4 not allowed: this needs an admin token";
+  0 granted · 3 there is no such worker
+  4 not allowed: this needs an admin token";
 
 /// Grants a takeover.
 #[derive(Debug, Args)]

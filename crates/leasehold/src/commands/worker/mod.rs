@@ -14,7 +14,7 @@ use crate::exit::Exit;
 
 const AFTER_HELP: &str = "\
 Examples:
-  leasehold worker enroll --name nas      print the line to paste on the new machine
+  leasehold worker enroll --name nas      the line to paste on the machine
   leasehold worker list
   leasehold worker get nas
   leasehold worker drain nas --reason 'new disk'
