@@ -9,8 +9,9 @@
 --
 --   LEASEHOLD_DATABASE_FILE=owner-url leasehold serve --migrate-only
 --
--- The runtime role can read and write rows, and nothing else: it makes, changes and drops no table, switches no trigger
--- off, and changes no line of the audit or of a run's events.
+-- The runtime role can read and write rows, and nothing else: it makes, changes and drops no table, and switches no trigger
+-- off. By the schema's triggers nobody changes or deletes a line of the audit or of a run's events, whatever rows they may
+-- write, nor changes what has ended.
 
 CREATE ROLE leasehold_owner LOGIN;
 CREATE ROLE leasehold LOGIN;

@@ -47,6 +47,7 @@ pub(super) const MIGRATIONS: &[Migration] = &[
     Migration { version: 12, name: "0012_chains", sql: include_str!("../../migrations/sqlite/0012_chains.sql") },
     Migration { version: 13, name: "0013_webhooks", sql: include_str!("../../migrations/sqlite/0013_webhooks.sql") },
     Migration { version: 14, name: "0014_kept", sql: include_str!("../../migrations/sqlite/0014_kept.sql") },
+    Migration { version: 15, name: "0015_told", sql: include_str!("../../migrations/sqlite/0015_told.sql") },
 ];
 
 impl Migration {

@@ -171,7 +171,7 @@ async fn damage_and_what_postgresql_does_not_take_are_told_and_nothing_is_moved(
     assert_eq!(answers::of(&after).await, said);
     after.close().await;
     connection
-        .execute_batch("DELETE FROM audit WHERE action = 'secret'; PRAGMA foreign_keys = off; DELETE FROM placement")
+        .execute_batch("DROP TRIGGER audit_kept; DELETE FROM audit WHERE action = 'secret'; PRAGMA foreign_keys = off; DELETE FROM placement")
         .unwrap();
     let error = fixture.run(|_| {}).await.unwrap_err().to_string();
     assert!(error.contains("damaged") && error.contains("run"), "{error}");

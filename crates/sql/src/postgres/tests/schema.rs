@@ -22,6 +22,8 @@ async fn what_ended_and_what_was_told_never_changes() {
         ("UPDATE revision SET canonical = '\\x00'", "a revision never changes"),
         ("UPDATE event SET actor = 'nobody'", "an event never changes"),
         ("UPDATE audit SET actor = 'nobody'", "an audit row never changes"),
+        ("DELETE FROM event", "an event is never deleted"),
+        ("DELETE FROM audit", "an audit row is never deleted"),
     ] {
         let error = fixture.database.query(&format!("SET search_path TO leasehold; {sql}")).unwrap_err();
         assert!(error.to_string().contains(words), "{sql}: {error}");

@@ -24,6 +24,8 @@ async fn what_ended_or_was_told_never_changes() {
         ("UPDATE revision SET canonical = zeroblob(2)", "a revision never changes"),
         ("UPDATE event SET actor = 'nobody'", "an event never changes"),
         ("UPDATE audit SET actor = 'nobody'", "an audit row never changes"),
+        ("DELETE FROM event", "an event is never deleted"),
+        ("DELETE FROM audit", "an audit row is never deleted"),
     ] {
         let error = connection.execute(sql, []).unwrap_err();
         assert_eq!(error.to_string(), words, "{sql}");
