@@ -292,7 +292,7 @@ impl ControlPlane {
                 reserved.failed(ServiceError::Unknown { reason });
                 Ok(Landed::Moved)
             }
-            Err(error @ StoreError::NotDone { .. }) => {
+            Err(error @ (StoreError::NotDone { .. } | StoreError::NotAllowed { .. })) => {
                 reserved.returned();
                 Err(error)
             }

@@ -33,6 +33,12 @@ pub enum ServiceError<R> {
         /// For the log.
         reason: String,
     },
+    /// Certainly not done: the control plane's own user may not do it in the database, until a person grants what is missing.
+    #[error("not allowed to: {reason}")]
+    NotAllowed {
+        /// For the log.
+        reason: String,
+    },
     /// Done or not: only the same call again tells.
     #[error("not known whether it was done: {reason}")]
     Unknown {
@@ -58,6 +64,7 @@ impl<R> From<StoreError> for ServiceError<R> {
     fn from(error: StoreError) -> Self {
         match error {
             StoreError::NotDone { reason } => Self::NotDone { reason },
+            StoreError::NotAllowed { reason } => Self::NotAllowed { reason },
             StoreError::Unknown { reason } => Self::Unknown { reason },
             StoreError::Damaged { reason } => Self::Damaged { reason },
         }

@@ -29,6 +29,7 @@ pub mod principal;
 pub mod project;
 pub mod pull;
 pub mod query;
+pub mod readiness;
 mod recover;
 pub mod resolve;
 pub mod room;

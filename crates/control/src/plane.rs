@@ -8,25 +8,18 @@ use std::sync::Arc;
 use leasehold_core::disk::Room;
 use leasehold_core::id::ReplicaId;
 use leasehold_core::registration::Cadence;
-use leasehold_core::time::{BootInstant, Clock, Entropy, Millis, UtcMillis};
-use leasehold_store::outcome::StoreError;
+use leasehold_core::time::{Clock, Entropy, Millis, UtcMillis};
 use leasehold_store::port::Store;
 use tokio::sync::watch;
 
 use crate::announce::Announced;
-use crate::error::{Denied, ServiceError};
 use crate::hints::Hints;
 use crate::install::Keys;
 use crate::metrics::Metrics;
 use crate::neighbours::Neighbours;
 use crate::open_pulls::OpenPulls;
+use crate::readiness::Readiness;
 use crate::room::{Elsewhere, Volume};
-
-/// How long an answer about readiness serves.
-const READY_KEPT: Millis = Millis::from_secs(1);
-
-/// Whether the store commits, and what is to be known of it although it does.
-type Checked = Result<Option<&'static str>, StoreError>;
 
 /// What an installation may tune; the defaults are the design's.
 #[derive(Debug, Clone)]
@@ -83,8 +76,7 @@ struct Inner {
     draining: watch::Sender<bool>,
     /// What the disk had room for when it was asked last.
     room: std::sync::Mutex<Room>,
-    /// What the store said last when it was asked whether it can commit.
-    checked: tokio::sync::Mutex<Option<(BootInstant, Checked)>>,
+    readiness: Readiness,
 }
 
 impl ControlPlane {
@@ -110,7 +102,7 @@ impl ControlPlane {
             announced: Announced::default(),
             draining: watch::Sender::new(false),
             room: std::sync::Mutex::new(Room::Ample),
-            checked: tokio::sync::Mutex::default(),
+            readiness: Readiness::default(),
         };
         Self { inner: Arc::new(inner) }
     }
@@ -142,44 +134,6 @@ impl ControlPlane {
             self.announce_loop(),
             listen
         );
-    }
-
-    /// Whether work can be done: the store commits, its disk has room for new work, and the control plane does not drain.
-    /// Answers what there is room for. For `readyz`, which anybody may ask: one answer serves everybody for a while.
-    pub async fn ready(&self) -> crate::error::OperatorResult<Room> {
-        // Nothing was asked of it but a proof: nothing is left to find out.
-        self.checked().await.map_err(|error| match error {
-            StoreError::Unknown { reason } => StoreError::NotDone { reason },
-            known => known,
-        })?;
-        if self.is_draining() {
-            return Err(ServiceError::shutting_down());
-        }
-        match self.room() {
-            Room::WorkRefused => Err(ServiceError::Refused(Denied::DiskFull)),
-            room => Ok(room),
-        }
-    }
-
-    /// What whoever runs the store should know of it although it works.
-    pub async fn store_warning(&self) -> Option<&'static str> {
-        self.checked().await.ok().flatten()
-    }
-
-    async fn checked(&self) -> Checked {
-        let mut checked = self.inner.checked.lock().await;
-        let now = self.clock().boot();
-        match &*checked {
-            Some((at, answer)) if now.since(*at) < READY_KEPT => answer.clone(),
-            _ => {
-                let answer = match self.store().check().await {
-                    Ok(()) => Ok(self.store().warning().await),
-                    Err(error) => Err(error),
-                };
-                *checked = Some((now, answer.clone()));
-                answer
-            }
-        }
     }
 
     /// The installation's keys: certificates, pin and trust domain.
@@ -223,6 +177,10 @@ impl ControlPlane {
         &self.inner.announced
     }
 
+    pub(crate) fn readiness(&self) -> &Readiness {
+        &self.inner.readiness
+    }
+
     pub(crate) fn last_room(&self) -> std::sync::MutexGuard<'_, Room> {
         // Nothing can panic while it is held.
         self.inner.room.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
@@ -251,28 +209,13 @@ impl std::fmt::Debug for ControlPlane {
 #[cfg(test)]
 mod tests {
     use leasehold_core::lease::LeaseFence;
-    use leasehold_store::faulty::{Fault, Schedule};
 
     use super::*;
     use crate::end::End;
-    use crate::fixture::World;
     use crate::logs::LogFollower;
     use crate::principal::{Caller, SessionRef, WorkerPrincipal};
     use crate::pull::Pull;
     use crate::watch::EventFollower;
-
-    #[tokio::test]
-    async fn readiness_is_the_stores_power_to_commit_and_comes_back_by_itself() {
-        let world = World::new().await;
-        let replica = world.replica(Schedule::cycle([Fault::Undone, Fault::None]));
-        for _ in 0..3 {
-            let refused = replica.ready().await.unwrap_err();
-            assert!(matches!(refused, ServiceError::NotDone { .. }), "{refused}");
-        }
-        world.clock.advance(READY_KEPT);
-        assert_eq!(replica.ready().await, Ok(Room::Ample));
-        assert_eq!(replica.ready().await, Ok(Room::Ample), "one answer serves everybody for a while");
-    }
 
     /// Compiles only while what handlers await can move between threads.
     #[test]

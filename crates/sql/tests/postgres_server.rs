@@ -79,6 +79,11 @@ async fn the_two_roles_do_what_they_are_for_and_nothing_else() {
     let as_runtime =
         |sql: &str| server.query("control", &format!("SET ROLE leasehold; SET search_path TO leasehold; {sql}"));
     as_runtime("SELECT count(*) FROM run").unwrap();
+    // One line of each, for whoever tries to change or remove some.
+    let told = "SET search_path TO leasehold; SET session_replication_role TO replica; \
+                INSERT INTO event VALUES ('01900000-0000-7000-8000-000000000001', 1, 0, 'run_admitted', NULL, 'system', '{}'); \
+                INSERT INTO audit (at, actor, action, subject, facts) VALUES (0, 'system', 'told', 'nothing', '{}')";
+    server.query("control", told).unwrap();
     for sql in [
         "CREATE TABLE mine (x int)",
         "CREATE TABLE public.mine (x int)",
@@ -90,6 +95,8 @@ async fn the_two_roles_do_what_they_are_for_and_nothing_else() {
         "TRUNCATE event",
         "CREATE OR REPLACE FUNCTION clock_millis() RETURNS bigint LANGUAGE sql AS 'SELECT 0::bigint'",
         "UPDATE audit SET facts = ''",
+        "DELETE FROM audit",
+        "DELETE FROM event",
         "SET session_replication_role = replica",
     ] {
         assert!(as_runtime(sql).is_err(), "{sql}");
@@ -144,7 +151,35 @@ async fn connections_are_encrypted_and_prove_who_answers_as_the_url_says() {
         (&by_name, format!("?sslmode=require&sslrootcert={wrong}")),
     ] {
         let refused = open(&format!("{url}{mode}")).await.unwrap_err();
-        assert!(matches!(refused, OpenError::Unreachable { .. }), "{mode}: {refused:?}");
+        assert!(matches!(refused, OpenError::Handshake { .. }), "{mode}: {refused:?}");
+        assert!(refused.to_string().contains("sslrootcert"), "{mode}: {refused}");
+    }
+}
+
+#[tokio::test]
+async fn a_server_that_no_longer_keeps_what_it_acknowledges_is_told_by_a_replica_that_runs() {
+    if !TestServer::is_there_or_skip("a_server_that_no_longer_keeps") {
+        return;
+    }
+    let server = TestServer::start_with(&[]).unwrap();
+    let store = open(&server.make_database("control").unwrap()).await.unwrap();
+    store.check().await.unwrap();
+    let switch = |to: &str| {
+        server.query("postgres", &format!("ALTER SYSTEM SET full_page_writes = {to}")).unwrap();
+        server.query("postgres", "SELECT pg_reload_conf()").unwrap();
+    };
+    for (to, word) in [("off", Some("full_page_writes = off")), ("on", None)] {
+        switch(to);
+        let mut said = None;
+        for _ in 0..500 {
+            said = store.check().await.err().map(|error| error.to_string());
+            if said.is_some() == word.is_some() {
+                break;
+            }
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+        }
+        assert_eq!(said.is_some(), word.is_some(), "{said:?}");
+        assert!(word.is_none_or(|word| said.as_deref().is_some_and(|said| said.contains(word))), "{said:?}");
     }
 }
 

@@ -186,7 +186,7 @@ impl Called {
         use crate::outcome::StoreError;
         match answer {
             Ok(_) => Self::Answered,
-            Err(StoreError::NotDone { .. }) => Self::NotDone,
+            Err(StoreError::NotDone { .. } | StoreError::NotAllowed { .. }) => Self::NotDone,
             Err(StoreError::Unknown { .. }) => Self::Unknown,
             Err(StoreError::Damaged { .. }) => Self::Damaged,
         }

@@ -35,6 +35,12 @@ pub enum StoreError {
         /// What the adapter saw, for the log; never a secret.
         reason: String,
     },
+    /// Certainly not done: the store's own user may not do it, until a person has granted what is missing.
+    #[error("the store may not do it: {reason}")]
+    NotAllowed {
+        /// What the adapter saw, for the log: what is missing, where that is known; never a secret.
+        reason: String,
+    },
     /// It may have been done or not: only a replay of the same call tells.
     #[error("whether the store did it is unknown: {reason}")]
     Unknown {

@@ -70,7 +70,8 @@ fn registry() -> Vec<Route> {
     const ADMIN: Needs = Needs::Role(Role::Admin);
     vec![
         Route::get(route::HEALTHZ, Needs::Nothing, health::healthz).is("healthz", "Whether the process lives."),
-        Route::get(route::READYZ, Needs::Nothing, health::readyz).is("readyz", "Whether it can do its work now."),
+        Route::get(route::READYZ, Needs::Nothing, health::readyz)
+            .is("readyz", "Whether it can do its work now; if not, why."),
         Route::get(route::OPENAPI, Needs::Nothing, openapi::get).is("getOpenApi", "This description."),
         Route::get(route::METRICS, VIEWER, metrics::metrics).is("getMetrics", "What is counted, for Prometheus."),
         Route::get(route::VERSION, VIEWER, version::version).is("getVersion", "What the control plane is and speaks."),

@@ -7,6 +7,7 @@ use axum::http::header::{CONTENT_TYPE, RETRY_AFTER, WWW_AUTHENTICATE};
 use axum::http::{HeaderValue, StatusCode};
 use axum::response::{IntoResponse, Response};
 use leasehold_control::error::{Denied, ServiceError};
+use leasehold_control::readiness::{NotReady, Reason};
 use leasehold_core::cancel::CancelRefused;
 use leasehold_core::chain::Broken;
 use leasehold_core::project::Undeletable;
@@ -69,6 +70,15 @@ impl ApiError {
     /// The same, with what to do about it.
     pub(super) fn fix(self, fix: &str) -> Self {
         Self(Box::new(self.0.fix(fix)))
+    }
+}
+
+impl From<NotReady> for ApiError {
+    fn from(why: NotReady) -> Self {
+        match why.reasons() {
+            [Reason::DiskFull] => Denied::DiskFull.into(),
+            _ => Self::again(ProblemCode::NotReady, &why.to_string()),
+        }
     }
 }
 
@@ -155,6 +165,12 @@ impl From<ServiceError<Denied>> for ApiError {
                 tracing::warn!(reason, "an operator's request was not done");
                 Self::again(ProblemCode::Overloaded, "it was not done: send the same request again")
             }
+            ServiceError::NotAllowed { reason } => {
+                tracing::error!(reason, "the database does not let the control plane do what an operator asks for");
+                let detail = "it was not done: the control plane's user lacks a right in its database";
+                Self::new(ProblemCode::Internal, detail)
+                    .fix("the control plane's log says which right: grant what deploy/postgresql/roles.sql grants")
+            }
             ServiceError::Unknown { reason } => {
                 tracing::warn!(reason, "whether an operator's request was done is unknown");
                 let detail =
@@ -196,6 +212,7 @@ mod tests {
     fn the_stores_own_words_reach_no_operator() {
         let errors = [
             (ServiceError::NotDone { reason: "row 7 of /var/db".to_owned() }, ProblemCode::Overloaded),
+            (ServiceError::NotAllowed { reason: "row 7 of /var/db".to_owned() }, ProblemCode::Internal),
             (ServiceError::Unknown { reason: "row 7 of /var/db".to_owned() }, ProblemCode::UnknownOutcome),
             (ServiceError::Damaged { reason: "row 7 of /var/db".to_owned() }, ProblemCode::Damaged),
         ];

@@ -19,6 +19,10 @@ const AGAIN: Millis = Millis::from_secs(1);
 /// When to ask again what the store cannot do until a person has looked at it.
 const AGAIN_DAMAGED: Millis = Millis::from_secs(60);
 
+/// What is said where the control plane lacks a right in its database.
+const NOT_ALLOWED: &str =
+    "it was not done: the control plane's user lacks a right in its database, and the control plane's log says which";
+
 /// A worker call that was not done.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) struct Refused(Box<Problem>);
@@ -65,6 +69,11 @@ impl From<ServiceError<Refusal>> for Refused {
                 tracing::warn!(reason, "a worker call was not done");
                 overloaded("it was not done: send the same call again", AGAIN)
             }
+            ServiceError::NotAllowed { reason } => {
+                tracing::error!(reason, "the database does not let the control plane do what a worker asks for");
+                // Of the codes that every worker knows, the one that makes it keep what it has and ask again.
+                overloaded(NOT_ALLOWED, AGAIN)
+            }
             ServiceError::Unknown { reason } => {
                 tracing::warn!(reason, "whether a worker call was done is unknown");
                 let Self(problem) = overloaded("whether it was done is not known: send the same call again", AGAIN);
@@ -102,6 +111,7 @@ mod tests {
     fn an_unknown_commit_is_overloaded_and_keeps_the_stores_words_to_itself() {
         let errors = [
             (ServiceError::NotDone { reason: "row 7 of /var/db".to_owned() }, None),
+            (ServiceError::NotAllowed { reason: "row 7 of /var/db".to_owned() }, None),
             (ServiceError::Unknown { reason: "row 7 of /var/db".to_owned() }, Some(Done::Unknown)),
             (ServiceError::Damaged { reason: "row 7 of /var/db".to_owned() }, None),
         ];

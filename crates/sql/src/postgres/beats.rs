@@ -9,7 +9,6 @@ use std::collections::BTreeSet;
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::Pool;
 use leasehold_core::attempt::AttemptState;
 use leasehold_core::id::{AttemptId, WorkerId};
 use leasehold_core::lease::LeaseProjection;
@@ -22,8 +21,9 @@ use tokio::sync::{mpsc, oneshot};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::carry::{CALL, connection_of};
+use super::carry::CALL;
 use super::column::{Bound, Column, list};
+use super::connections::Connections;
 use super::rows::Columns;
 use super::transaction::{Connection, Fault, Undone};
 
@@ -58,9 +58,9 @@ struct Waiting {
 
 impl Beats {
     /// Begins to gather.
-    pub(super) fn on(pool: Pool, clock: Option<Arc<dyn Clock>>) -> Self {
+    pub(super) fn on(connections: Connections, clock: Option<Arc<dyn Clock>>) -> Self {
         let (queue, waiting) = mpsc::channel(WAITING);
-        tokio::spawn(gather(waiting, pool, clock));
+        tokio::spawn(gather(waiting, connections, clock));
         Self { queue }
     }
 
@@ -87,11 +87,11 @@ fn may_be_plain(call: &Heartbeat) -> bool {
 }
 
 /// Sends batch after batch.
-async fn gather(mut waiting: mpsc::Receiver<Waiting>, pool: Pool, clock: Option<Arc<dyn Clock>>) {
+async fn gather(mut waiting: mpsc::Receiver<Waiting>, connections: Connections, clock: Option<Arc<dyn Clock>>) {
     let mut on_their_way = JoinSet::new();
     while let Some(first) = waiting.recv().await {
         let batch = batch(first, &mut waiting);
-        on_their_way.spawn(carry_out(batch, pool.clone(), clock.clone()));
+        on_their_way.spawn(carry_out(batch, connections.clone(), clock.clone()));
         let _ = timeout(PATIENCE, on_their_way.join_next()).await;
         while on_their_way.len() >= ON_THEIR_WAY {
             on_their_way.join_next().await;
@@ -120,13 +120,13 @@ fn batch(first: Waiting, waiting: &mut mpsc::Receiver<Waiting>) -> Vec<Waiting> 
 }
 
 /// Carries a batch out, and answers everyone in it.
-async fn carry_out(batch: Vec<Waiting>, pool: Pool, clock: Option<Arc<dyn Clock>>) {
+async fn carry_out(batch: Vec<Waiting>, connections: Connections, clock: Option<Arc<dyn Clock>>) {
     if batch.is_empty() {
         return;
     }
     let calls: Vec<&Heartbeat> = batch.iter().map(|beat| &*beat.call).collect();
     let told = clock.map(|clock| LeaseInstant::new(clock.boot().get()));
-    let beaten = match connection_of(&pool).await {
+    let beaten = match connections.get().await {
         Ok(client) => match beat_together(&Connection::new(client), &calls, told).await {
             Ok(beaten) => Ok(beaten),
             Err(Undone::Certainly(fault)) => {

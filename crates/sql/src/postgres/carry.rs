@@ -6,7 +6,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use deadpool_postgres::{Object, Pool};
+use deadpool_postgres::Object;
 use leasehold_store::observe::{Access, Called};
 use leasehold_store::outcome::StoreError;
 use tokio::time::timeout;
@@ -77,12 +77,22 @@ impl PostgresStore {
                             stepped += 1;
                             self.settle_clock().await?;
                         }
-                        _ => return Err(fault.into()),
+                        _ => return Err(self.explained(fault, &connection).await),
                     }
                     tracing::debug!(reason = fault.reason(), "a call of the store is decided again");
                 }
             }
         }
+    }
+
+    /// What a caller may conclude; where a right was missing, all that are missing are named.
+    async fn explained(&self, fault: Fault, connection: &Connection) -> StoreError {
+        if fault.may_be_of_rights()
+            && let Some(missing) = connection.missing_rights(&self.inner.schema).await
+        {
+            return StoreError::NotAllowed { reason: format!("{}; {missing}", fault.reason()) };
+        }
+        fault.into()
     }
 
     pub(super) async fn attempt<T, W: Future<Output = Result<T, Fault>>>(
@@ -169,15 +179,6 @@ impl PostgresStore {
     }
 
     pub(super) async fn connect(&self) -> Result<Object, StoreError> {
-        connection_of(&self.inner.pool).await
+        self.inner.connections.get().await
     }
-}
-
-/// A connection of the pool, once one is free.
-pub(super) async fn connection_of(pool: &Pool) -> Result<Object, StoreError> {
-    pool.get().await.map_err(|error| {
-        use std::error::Error as _;
-        let cause = error.source().map_or_else(String::new, |cause| format!(": {cause}"));
-        StoreError::NotDone { reason: format!("no connection to the database: {error}{cause}") }
-    })
 }

@@ -178,7 +178,7 @@ impl PostgresStore {
 
     /// Whether the operator is to be told that the clock stepped.
     pub(super) async fn clock_stepped_lately(&self) -> Option<bool> {
-        let client = self.inner.pool.get().await.ok()?;
+        let client = self.connect().await.ok()?;
         let told = i64::try_from(CLOCK_STEP_TOLD.get()).unwrap_or(i64::MAX);
         let sql = "SELECT EXISTS (SELECT 1 FROM clock_step WHERE at > clock_millis() - $1)";
         client.query_one(sql, &[&told]).await.ok()?.try_get(0).ok()

@@ -5,16 +5,16 @@
 
 use std::time::Duration;
 
-use deadpool_postgres::{Hook, HookError, Manager, ManagerConfig, Pool, RecyclingMethod, Runtime};
+use deadpool_postgres::{Manager, ManagerConfig};
 use tokio_postgres::config::Host;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::{Client, Config, Connection, Socket};
 
 use super::history::{self, Witness};
-use super::open::{OpenError, PostgresOptions};
+use super::open::{OpenError, said};
 use super::tls::{Encrypted, Tls};
 
-/// How long a connection may take to be made, or to become free.
+/// How long one server may take to take a connection.
 const CONNECT: Duration = Duration::from_secs(5);
 
 /// The oldest version that is supported.
@@ -57,22 +57,34 @@ impl Address {
         Ok(Self { config, tls })
     }
 
+    /// What makes connections to it for a pool.
+    pub(super) fn manager(&self, config: ManagerConfig) -> Manager {
+        Manager::from_config(self.config.clone(), self.tls.clone(), config)
+    }
+
     /// What went wrong with a connection to it, as far as that can be told.
-    fn refusal(&self, source: tokio_postgres::Error) -> OpenError {
+    pub(super) fn refusal(&self, source: &tokio_postgres::Error) -> OpenError {
+        let (server, told) = (self.servers(), said(source));
         let name = |name: Option<&str>| name.unwrap_or("that of the system's user").to_owned();
-        let Some(said) = source.as_db_error() else {
-            return OpenError::Unreachable { server: self.servers(), source };
-        };
-        let code = said.code();
-        if *code == SqlState::INVALID_CATALOG_NAME {
-            OpenError::NoDatabase { database: name(self.config.get_dbname().or(self.config.get_user())) }
-        } else if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
-            let (user, said) = (name(self.config.get_user()), said.message().to_owned());
-            OpenError::Refused { server: self.servers(), user, said }
-        } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
-            OpenError::NoRights { action: "connect to the database", said: said.message().to_owned() }
-        } else {
-            OpenError::Unreachable { server: self.servers(), source }
+        let user = || name(self.config.get_user());
+        if let Some(code) = source.code() {
+            return if *code == SqlState::INVALID_CATALOG_NAME {
+                OpenError::NoDatabase { database: name(self.config.get_dbname().or(self.config.get_user())) }
+            } else if [SqlState::INVALID_PASSWORD, SqlState::INVALID_AUTHORIZATION_SPECIFICATION].contains(code) {
+                OpenError::Refused { server, user: user(), said: told }
+            } else if *code == SqlState::INSUFFICIENT_PRIVILEGE {
+                OpenError::NoRights { action: "connect to the database", said: told }
+            } else {
+                OpenError::Unreachable { server, said: told }
+            };
+        }
+        // The driver tells these apart by their words alone.
+        match (source.to_string().as_str(), told.as_str()) {
+            (_, "password missing") => OpenError::NoPassword { server, user: user() },
+            ("authentication error", _) => OpenError::Refused { server, user: user(), said: told },
+            (_, "server does not support TLS") => OpenError::NoTls { server },
+            ("error performing TLS handshake", _) => OpenError::Handshake { server, said: told },
+            _ => OpenError::Unreachable { server, said: told },
         }
     }
 
@@ -92,7 +104,7 @@ impl Address {
 /// A connection of its own, for what is done once.
 pub(super) async fn single(address: &Address) -> Result<Client, OpenError> {
     let made = address.config.connect(address.tls.clone()).await;
-    let (client, connection) = made.map_err(|source| address.refusal(source))?;
+    let (client, connection) = made.map_err(|source| address.refusal(&source))?;
     tokio::spawn(async move {
         if let Err(error) = connection.await {
             tracing::debug!(%error, "a connection to PostgreSQL broke");
@@ -103,32 +115,7 @@ pub(super) async fn single(address: &Address) -> Result<Client, OpenError> {
 
 /// A connection of its own, for what the server says by itself: its caller carries it.
 pub(super) async fn listening(address: &Address) -> Result<(Client, Connection<Socket, Encrypted<Socket>>), OpenError> {
-    address.config.connect(address.tls.clone()).await.map_err(|source| address.refusal(source))
-}
-
-/// The pool of a store.
-pub(super) fn pool(address: Address, options: &PostgresOptions) -> Result<Pool, OpenError> {
-    let manager = ManagerConfig { recycling_method: RecyclingMethod::Fast };
-    let (schema, witness) = (options.schema.clone(), options.witness.clone());
-    let prepare = Hook::async_fn(move |client, _| {
-        let (schema, witness) = (schema.clone(), witness.clone());
-        Box::pin(async move {
-            let prepared = async {
-                admit(client, witness.as_deref()).await?;
-                set_up(client, &schema).await
-            };
-            prepared.await.map_err(|error| HookError::message(error.to_string()))
-        })
-    });
-    Pool::builder(Manager::from_config(address.config, address.tls, manager))
-        .max_size(options.connections.max(1))
-        .wait_timeout(Some(CONNECT))
-        .create_timeout(Some(CONNECT))
-        .recycle_timeout(Some(CONNECT))
-        .runtime(Runtime::Tokio1)
-        .post_create(prepare)
-        .build()
-        .map_err(|error| OpenError::Pool(error.to_string()))
+    address.config.connect(address.tls.clone()).await.map_err(|source| address.refusal(&source))
 }
 
 /// A name as it stands in a statement.

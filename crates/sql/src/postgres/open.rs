@@ -4,11 +4,13 @@ use std::sync::Arc;
 
 use leasehold_core::time::Clock;
 use leasehold_store::observe::Observer;
+use leasehold_store::outcome::StoreError;
 use tokio_postgres::error::SqlState;
 
 use super::beats::Beats;
 use super::clock::{Clocks, Watch};
 use super::connect::{self, Address};
+use super::connections::Connections;
 use super::hints::Hints;
 use super::history::{self, Witness};
 use super::migrate::{MIGRATIONS, migrate};
@@ -130,13 +132,44 @@ pub enum OpenError {
     },
     /// No connection came about.
     #[error(
-        "the server {server} cannot be reached: check that PostgreSQL runs there and takes connections, and the address"
+        "the server {server} cannot be reached ({said}): check that PostgreSQL runs there and takes connections, and the address"
     )]
     Unreachable {
         /// Its address.
         server: String,
-        /// What the driver said.
-        source: tokio_postgres::Error,
+        /// What the system or the server said.
+        said: String,
+    },
+    /// The server asks for a password, and there is none.
+    #[error(
+        "the server {server} asks the user {user} for a password, and the URL has none: write it as \
+         postgres://USER:PASSWORD@HOST/DATABASE, into a file that LEASEHOLD_DATABASE_FILE names"
+    )]
+    NoPassword {
+        /// Its address.
+        server: String,
+        /// Who wanted in.
+        user: String,
+    },
+    /// The server encrypts nothing, and the URL wants that.
+    #[error(
+        "the server {server} offers no TLS, which the URL asks for: switch it on there (ssl = on), or write sslmode=disable \
+         where nobody can read along"
+    )]
+    NoTls {
+        /// Its address.
+        server: String,
+    },
+    /// The server did not prove itself as the URL asks for, or no encryption came about.
+    #[error(
+        "no encrypted connection to the server {server} came about ({said}): check its certificate, and sslmode and \
+         sslrootcert in the URL"
+    )]
+    Handshake {
+        /// Its address.
+        server: String,
+        /// What was wrong.
+        said: String,
     },
     /// The server does not let the user in.
     #[error(
@@ -229,6 +262,9 @@ pub enum OpenError {
         /// Its name.
         schema: String,
     },
+    /// A row that is needed is damaged.
+    #[error("the database is damaged: {0}")]
+    Damaged(String),
     /// PostgreSQL refused something else.
     #[error("cannot {action}")]
     Postgres {
@@ -248,6 +284,14 @@ impl OpenError {
         matches!(self, Self::NoRights { .. })
     }
 
+    /// The whole of it, with what PostgreSQL said.
+    pub(super) fn told(&self) -> String {
+        match self {
+            Self::Postgres { source, .. } => format!("{self}: {}", said(source)),
+            other => other.to_string(),
+        }
+    }
+
     /// What an answer to `action` means.
     pub(super) fn asked(action: &'static str, source: tokio_postgres::Error) -> Self {
         match source.as_db_error() {
@@ -257,6 +301,23 @@ impl OpenError {
             _ => Self::Postgres { action, source },
         }
     }
+}
+
+impl From<OpenError> for StoreError {
+    /// What a caller may conclude where a server is not trusted with a call.
+    fn from(error: OpenError) -> Self {
+        let reason = error.told();
+        if error.is_of_rights() { Self::NotAllowed { reason } } else { Self::NotDone { reason } }
+    }
+}
+
+/// What the server or the system said: the message alone, since a detail may show values of rows.
+pub(super) fn said(error: &tokio_postgres::Error) -> String {
+    use std::error::Error as _;
+    if let Some(error) = error.as_db_error() {
+        return error.message().to_owned();
+    }
+    error.source().map_or_else(|| error.to_string(), ToString::to_string)
 }
 
 impl PostgresStore {
@@ -279,12 +340,12 @@ impl PostgresStore {
             None => None,
         };
         drop(client);
-        let pool = connect::pool(address.clone(), &options)?;
+        let connections = Connections::to(address.clone(), &options)?;
         let PostgresOptions { observer, clock, schema, plainly, .. } = options;
         let clocks = Clocks { told: clock, watch };
-        let hints = Arc::new(Hints::of(address, schema));
-        let beats = Beats::on(pool.clone(), clocks.told.clone());
-        Ok(Self { inner: Arc::new(Inner { pool, observer, clocks, hints, beats, plainly }) })
+        let hints = Arc::new(Hints::of(address, schema.clone()));
+        let beats = Beats::on(connections.clone(), clocks.told.clone());
+        Ok(Self { inner: Arc::new(Inner { connections, schema, observer, clocks, hints, beats, plainly }) })
     }
 
     /// Closes the connections that are free, and the others as they become free; no hint is said or heard any more. Later
@@ -292,6 +353,6 @@ impl PostgresStore {
     #[expect(clippy::unused_async, reason = "stores are closed alike, and SQLite's waits for its threads")]
     pub async fn close(&self) {
         self.inner.hints.close();
-        self.inner.pool.close();
+        self.inner.connections.close();
     }
 }

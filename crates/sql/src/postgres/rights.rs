@@ -10,6 +10,12 @@ use super::open::OpenError;
 /// Names that a message holds; more of them say nothing new.
 const NAMED: usize = 8;
 
+/// Refuses a schema in which the user may not do all that a replica does.
+pub(super) async fn refuse(client: &Client, schema: &str) -> Result<(), OpenError> {
+    refuse_closed(client, schema).await?;
+    refuse_missing(client, schema).await
+}
+
 /// Refuses a schema of ours that the user may not even look into.
 pub(super) async fn refuse_closed(client: &Client, schema: &str) -> Result<(), OpenError> {
     let sql = "SELECT has_schema_privilege(schemaname, 'USAGE') FROM pg_tables \
@@ -23,21 +29,28 @@ pub(super) async fn refuse_closed(client: &Client, schema: &str) -> Result<(), O
 
 /// Refuses a schema whose rows the user may not read and write, all that its owner keeps there.
 pub(super) async fn refuse_missing(client: &Client, schema: &str) -> Result<(), OpenError> {
-    // It is an error to ask for the rights to a sequence of what is none: only a CASE makes sure that nobody does.
-    let sql = "WITH ours AS ( \
-                 SELECT oid, relname, relkind FROM pg_class \
-                 WHERE (relnamespace, relowner) = ( \
-                   SELECT relnamespace, relowner FROM pg_class \
-                   WHERE relname = 'schema_migration' \
-                     AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) \
-                 ) \
+    // What was told is never told otherwise: nobody needs the right to. It is an error to ask for the rights to a sequence of
+    // what is none: only a CASE makes sure that nobody does. A trigger's function is executed for whoever changes the row.
+    let sql = "WITH migrated AS ( \
+                 SELECT relnamespace AS schema, relowner AS owner FROM pg_class \
+                 WHERE relname = 'schema_migration' \
+                   AND relnamespace = (SELECT oid FROM pg_namespace WHERE nspname = $1) \
+               ), ours AS ( \
+                 SELECT oid, relname, relkind FROM pg_class, migrated \
+                 WHERE relnamespace = migrated.schema AND relowner = migrated.owner \
                ) \
                SELECT wanted || ' on ' || relname \
                FROM ours, unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS wanted \
-               WHERE relkind = 'r' AND relname <> 'schema_migration' AND NOT has_table_privilege(ours.oid, wanted) \
+               WHERE relkind = 'r' AND relname <> 'schema_migration' \
+                 AND NOT (relname IN ('audit', 'event') AND wanted IN ('UPDATE', 'DELETE')) \
+                 AND NOT has_table_privilege(ours.oid, wanted) \
                UNION ALL \
                SELECT 'USAGE on ' || relname FROM ours \
                WHERE CASE relkind WHEN 'S' THEN NOT has_sequence_privilege(oid, 'USAGE') ELSE false END \
+               UNION ALL \
+               SELECT DISTINCT 'EXECUTE on ' || proname FROM pg_proc, migrated \
+               WHERE pronamespace = migrated.schema AND proowner = migrated.owner \
+                 AND prorettype <> 'pg_catalog.trigger'::regtype AND NOT has_function_privilege(pg_proc.oid, 'EXECUTE') \
                ORDER BY 1";
     let rows = client.query(sql, &[&schema]).await.map_err(failed)?;
     if rows.is_empty() {

@@ -51,7 +51,7 @@ async fn answered<T, F: Future<Output = Result<T, StoreError>>>(call: impl Fn() 
         match call().await {
             Ok(answer) => return answer,
             Err(StoreError::NotDone { .. } | StoreError::Unknown { .. }) => {}
-            Err(damaged @ StoreError::Damaged { .. }) => panic!("{damaged}"),
+            Err(final_word @ (StoreError::NotAllowed { .. } | StoreError::Damaged { .. })) => panic!("{final_word}"),
         }
     }
 }

@@ -91,6 +91,8 @@ codes! {
     Internal = "internal", 500, "Something went wrong on our side";
     /// Certainly not done; may be asked again as it was.
     Overloaded = "overloaded", 503, "The control plane cannot take this now";
+    /// Of `readyz` alone: the control plane cannot do its work now.
+    NotReady = "not_ready", 503, "The control plane is not ready";
     /// The control plane's disk has no room for new work.
     DiskFull = "disk_full", 503, "The control plane's disk is nearly full";
     /// Done or not: only the same request again tells.

@@ -55,7 +55,7 @@ fn a_promoted_standby_has_everything_and_the_old_primary_is_refused() -> Result<
     standby.stop(StopMode::Fast)?;
     eventually("the control plane not to be ready on the old primary", || {
         match request::get(&cluster.api(), "/readyz", None) {
-            Ok(answer) if answer.status == 503 => Ok(()),
+            Ok(answer) if answer.status == 503 && answer.body.contains("an old primary") => Ok(()),
             other => Err(format!("{other:?}")),
         }
     })?;

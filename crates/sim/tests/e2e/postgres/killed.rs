@@ -7,7 +7,7 @@ use leasehold_sim::cluster::{Cluster, WorkerOptions};
 use leasehold_sim::eventually::eventually;
 use leasehold_sim::request;
 use leasehold_sim::seed::Seed;
-use leasehold_sql::test_server::StopMode;
+use leasehold_sql::test_server::{PASSWORD, StopMode};
 
 use super::own_server;
 use crate::marks::Marks;
@@ -45,6 +45,12 @@ fn six_jobs_outlive_the_database_and_their_ends_are_told() -> Result<()> {
     launchers(4, &cluster)?;
     let away = request::get(&cluster.api(), "/readyz", None)?;
     assert_eq!(away.status, 503, "{away:?}");
+    let why = away.body.as_str();
+    assert!(
+        why.contains("not_ready") && why.contains(&format!("the server {} cannot be reached", server.address())),
+        "{why}"
+    );
+    assert!(!why.contains(PASSWORD), "{why}");
     server.start_again()?;
     wait_until_ready(&cluster)?;
     server.stop(StopMode::Immediate)?;

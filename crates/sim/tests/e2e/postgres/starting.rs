@@ -25,10 +25,15 @@ fn what_is_wrong_with_the_database_is_said_without_its_password() -> Result<()> 
     let another = |from: &str, to: &str| url.replace(from, to);
     for (url, code, words) in [
         (another(PASSWORD, "wrong-password-here"), 1, ["does not let the user leasehold in", "pg_hba.conf"]),
+        (
+            another(&format!(":{PASSWORD}@"), "@"),
+            1,
+            ["asks the user leasehold for a password", "LEASEHOLD_DATABASE_FILE"],
+        ),
         (another(database.name(), "nowhere"), 1, ["has no database nowhere", "CREATE DATABASE"]),
-        (another(&server.address(), "127.0.0.1:9"), 1, ["127.0.0.1:9 cannot be reached", "refused"]),
+        (another(&server.address(), "127.0.0.1:9"), 1, ["127.0.0.1:9 cannot be reached (", "refused"]),
         (another("postgres://", "mysql://"), 2, ["expected postgres://", "mysql"]),
-        (url.clone() + "?sslmode=require", 1, ["TLS", "cannot be reached"]),
+        (url.clone() + "?sslmode=require", 1, ["offers no TLS", "ssl = on"]),
         (url.clone() + "?sslmode=maybe", 1, ["sslmode", "verify-full"]),
         (url.clone() + "?options=-csynchronous_commit%3Doff", 1, ["synchronous_commit = off", "set it to on"]),
     ] {

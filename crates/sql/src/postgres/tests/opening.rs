@@ -99,19 +99,33 @@ async fn a_user_that_may_only_read_and_write_rows_opens_what_another_migrated() 
     let store = open(&format!("postgres://{role}:x@{address}"), &fixture.clock).await;
     store.check().await.unwrap();
     store.admit_run(fixture.submission(revision(&[]))).await.unwrap().into_result().unwrap();
-    store.close().await;
 
     let url = format!("postgres://{role}:x@{address}");
+    // What was told is never told otherwise, and nobody needs the right to.
+    fixture.sql(&format!("REVOKE UPDATE, DELETE ON leasehold.audit, leasehold.event FROM {role}"));
+    store.check().await.unwrap();
+    open(&url, &fixture.clock).await.close().await;
+
     for (taken, told) in [
-        ("INSERT ON leasehold.run", "read and write its rows (no INSERT on run)"),
-        ("ALL ON leasehold.event", "(no DELETE on event, INSERT on event, INSERT on run, "),
-        ("USAGE ON SCHEMA leasehold", "look into its schema (no USAGE on leasehold)"),
+        ("INSERT ON leasehold.run FROM", "read and write its rows (no INSERT on run)"),
+        ("ALL ON leasehold.event FROM", "(no INSERT on event, INSERT on run, SELECT on event)"),
+        ("EXECUTE ON FUNCTION leasehold.lock_project FROM PUBLIC,", "(no EXECUTE on lock_project, INSERT on event, "),
+        ("USAGE ON SCHEMA leasehold FROM", "look into its schema (no USAGE on leasehold)"),
     ] {
-        fixture.sql(&format!("REVOKE {taken} FROM {role}"));
+        fixture.sql(&format!("REVOKE {taken} {role}"));
+        // A replica that runs names it, whoever asks.
+        let missing = told.rsplit('(').next().unwrap().trim_end_matches(')');
+        for error in
+            [store.check().await.unwrap_err(), store.admit_run(fixture.submission(revision(&[]))).await.unwrap_err()]
+        {
+            let StoreError::NotAllowed { reason } = &error else { panic!("{taken}: {error:?}") };
+            assert!(reason.contains(missing), "{taken}: {reason}");
+        }
         let said = refused(&url).await.to_string();
         assert!(said.contains(told) && said.contains("roles.sql"), "{said}");
         let seen = inspect(&url).await.unwrap().schema.unwrap_err().to_string();
         assert_eq!(seen, said, "whoever looks from outside is told the same");
     }
+    store.close().await;
     fixture.sql(&format!("DROP OWNED BY {role}; DROP ROLE {role}"));
 }

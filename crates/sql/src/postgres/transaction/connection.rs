@@ -11,6 +11,8 @@ use tokio_postgres::types::ToSql;
 
 use super::{Fault, Undone};
 use crate::postgres::column::Bound;
+use crate::postgres::open::OpenError;
+use crate::postgres::rights;
 use crate::postgres::rows::Columns;
 
 /// Waiting for a standby is not cut short: a timeout there would acknowledge what only this server has.
@@ -49,6 +51,14 @@ impl Connection {
 
     fn client(&self) -> Result<&Object, Fault> {
         self.client.as_ref().ok_or_else(|| Fault::Damaged("a call without a connection".to_owned()))
+    }
+
+    /// What its user may not do of all that is needed in `schema`; nothing, where that cannot be told.
+    pub(in crate::postgres) async fn missing_rights(&self, schema: &str) -> Option<String> {
+        match rights::refuse(self.client().ok()?, schema).await {
+            Err(OpenError::NoRights { said, .. }) => Some(said),
+            _ => None,
+        }
     }
 
     /// Begins a transaction.

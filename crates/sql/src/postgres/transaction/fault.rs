@@ -81,6 +81,13 @@ impl Fault {
         matches!(class.flatten(), Some("23" | "40" | "P0"))
     }
 
+    /// Whether a right that is missing may be the cause: nothing is found in a schema that its user may not look into.
+    pub(in crate::postgres) fn may_be_of_rights(&self) -> bool {
+        let Self::Postgres(error) = self else { return false };
+        let codes = [SqlState::INSUFFICIENT_PRIVILEGE, SqlState::UNDEFINED_TABLE, SqlState::UNDEFINED_FUNCTION];
+        error.code().is_some_and(|code| codes.contains(code))
+    }
+
     pub(in crate::postgres) fn reason(&self) -> String {
         match self {
             Self::Damaged(reason) => reason.clone(),
@@ -109,6 +116,9 @@ impl From<Fault> for StoreError {
                 if matches!(error.code(), Some(&SqlState::DATA_CORRUPTED | &SqlState::INDEX_CORRUPTED)) =>
             {
                 Self::Damaged { reason }
+            }
+            Fault::Postgres(error) if error.code() == Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
+                Self::NotAllowed { reason }
             }
             Fault::Postgres(_) | Fault::TooSlow | Fault::ClockStepped => Self::NotDone { reason },
         }
