@@ -68,6 +68,13 @@ pub(crate) enum DataError {
     Seen(PathBuf),
 }
 
+impl DataError {
+    /// Whether there is no such directory.
+    pub(crate) fn is_not_there(&self) -> bool {
+        matches!(self, Self::Unusable { source, .. } if source.kind() == io::ErrorKind::NotFound)
+    }
+}
+
 /// A data directory that exists and belongs to its owner alone.
 #[derive(Debug, Clone)]
 pub(crate) struct DataDirectory {
@@ -116,6 +123,11 @@ impl DataDirectory {
     pub(crate) fn is_untouched(&self) -> bool {
         let made = [self.database(), self.master_key_file(), self.ca_certificate(), self.database_seen()];
         !made.iter().any(|path| fs::symlink_metadata(path).is_ok())
+    }
+
+    /// Whether a replica has it whose database is elsewhere.
+    pub(crate) fn is_of_a_replica(&self) -> bool {
+        self.database_seen().exists() && !self.database().exists()
     }
 
     /// Where it is, absolute.
@@ -168,7 +180,7 @@ impl DataDirectory {
     pub(crate) fn master_key(&self, installed: bool, entropy: &dyn Entropy) -> Result<(MasterKey, bool), DataError> {
         let path = self.master_key_file();
         match Self::master_key_at(&path) {
-            Err(DataError::KeyGone(_)) if !installed && !self.has_installation() => {
+            Err(DataError::KeyGone(_)) if !installed && self.makes_master_key_at(&path) => {
                 let key = MasterKey::new(entropy);
                 self.write_private(&path, key.reveal().as_bytes())
                     .map_err(|source| DataError::Unusable { path, source })?;
@@ -176,6 +188,11 @@ impl DataDirectory {
             }
             found => Ok((found?, false)),
         }
+    }
+
+    /// Whether the first start makes the master key at `path`.
+    pub(crate) fn makes_master_key_at(&self, path: &Path) -> bool {
+        path == self.master_key_file() && !self.has_installation()
     }
 
     /// The master key in a file.

@@ -34,6 +34,8 @@ pub(crate) struct FoundKey {
     pub key: MasterKey,
     /// Where it was found.
     pub origin: String,
+    /// The file that it is in; none in the environment.
+    pub file: Option<PathBuf>,
     /// Whether it was made just now.
     pub made: bool,
 }
@@ -63,14 +65,15 @@ impl MasterKeyArgs {
         self.find_with(variable().as_ref(), data, installed, entropy)
     }
 
-    /// The file of the key, if it is in one; it is there and is a key.
-    pub(crate) fn check(&self, data: &DataDirectory) -> Result<Option<PathBuf>, KeyError> {
-        // What is installed already gets no new key.
-        self.find(data, true, &SystemEntropy)?;
-        if variable().is_some() {
-            return Ok(None);
-        }
-        Ok(Some(self.master_key_file.clone().unwrap_or_else(|| data.master_key_file())))
+    /// The key that is there: none is made.
+    pub(crate) fn look(&self, data: &DataDirectory) -> Result<FoundKey, KeyError> {
+        self.find(data, true, &SystemEntropy)
+    }
+
+    /// For tests: the key is in this file.
+    #[cfg(test)]
+    pub(crate) fn of_file(file: PathBuf) -> Self {
+        Self { master_key_file: Some(file) }
     }
 
     fn find_with(
@@ -84,15 +87,16 @@ impl MasterKeyArgs {
             (Some(_), Some(_)) => Err(KeyError::Twice),
             (None, Some(text)) => {
                 let key = MasterKey::parse(text).map_err(KeyError::Variable)?;
-                Ok(FoundKey { key, origin: VARIABLE.to_owned(), made: false })
+                Ok(FoundKey { key, origin: VARIABLE.to_owned(), file: None, made: false })
             }
             (Some(file), None) => {
                 let key = DataDirectory::master_key_at(file)?;
-                Ok(FoundKey { key, origin: file.display().to_string(), made: false })
+                Ok(FoundKey { key, origin: file.display().to_string(), file: Some(file.clone()), made: false })
             }
             (None, None) => {
                 let (key, made) = data.master_key(installed, entropy)?;
-                Ok(FoundKey { key, origin: data.master_key_file().display().to_string(), made })
+                let file = data.master_key_file();
+                Ok(FoundKey { key, origin: file.display().to_string(), file: Some(file), made })
             }
         }
     }
@@ -112,7 +116,7 @@ mod tests {
     fn a_key_that_is_named_is_never_made_and_one_place_names_it() {
         let root = tempfile::tempdir().unwrap();
         let data = DataDirectory::prepare(root.path()).unwrap();
-        let named = MasterKeyArgs { master_key_file: Some(root.path().join("elsewhere")) };
+        let named = MasterKeyArgs::of_file(root.path().join("elsewhere"));
         let find = |args: &MasterKeyArgs, variable: Option<&str>| {
             let variable = variable.map(|text| Zeroizing::new(text.to_owned()));
             args.find_with(variable.as_ref(), &data, false, &SystemEntropy)

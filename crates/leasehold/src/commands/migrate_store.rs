@@ -17,7 +17,7 @@ use crate::target::DATA_DIRECTORY;
 
 const AFTER_HELP: &str = "\
 Examples:
-  export LEASEHOLD_DATABASE=postgres://leasehold@db.example/leasehold
+  export LEASEHOLD_DATABASE=postgres://leasehold_owner@db.example/leasehold
   leasehold migrate-store --data /var/lib/leasehold --dry-run      look only
   leasehold migrate-store --data /var/lib/leasehold
   leasehold migrate-store --data /var/lib/leasehold \\
@@ -78,7 +78,7 @@ impl MigrateStore {
             return self.tell(&answer);
         }
         if self.store.database.url()?.is_none() {
-            let text = "--database: name the PostgreSQL database to move to, such as postgres://leasehold@db.example/leasehold";
+            let text = "--database: name the PostgreSQL database to move to, such as postgres://leasehold_owner@db.example/leasehold";
             return Err(UsageError(text.to_owned()).into());
         }
         let mut interrupts = Interrupts::listen()?;
@@ -101,11 +101,11 @@ impl MigrateStore {
                 let rows: u64 = tables.iter().map(|(_, rows, _)| rows).sum();
                 let bytes: u64 = tables.iter().filter_map(|(_, _, bytes)| *bytes).sum();
                 writeln!(out, "moved {rows} rows ({}) to {to}", size(bytes))?;
-                self.what_now(to, out)
+                self.what_now(out)
             }
             Answer::AlreadyMoved { to } => {
                 writeln!(out, "the store was moved to {to}")?;
-                self.what_now(to, out)
+                self.what_now(out)
             }
             Answer::Movable { to, tables, has_schema } => {
                 for (table, rows, _) in tables {
@@ -122,9 +122,13 @@ impl MigrateStore {
         }
     }
 
-    fn what_now(&self, to: &str, out: &mut dyn Write) -> io::Result<()> {
+    fn what_now(&self, out: &mut dyn Write) -> io::Result<()> {
         let data = self.data.display();
-        writeln!(out, "start it there: leasehold serve --data {data} --database {to}, with the same master key")?;
+        writeln!(out, "start it there: leasehold serve --data {data} --database-file FILE, with the same master key")?;
+        writeln!(
+            out,
+            "in FILE: the URL of the role that replicas run as (deploy/postgresql/roles.sql), not of the schema's owner"
+        )?;
         writeln!(out, "{data}/leasehold.db is marked and no control plane opens it; remove it after the first backup")
     }
 }

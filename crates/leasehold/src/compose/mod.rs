@@ -125,10 +125,10 @@ pub(crate) async fn open(data: &DataDirectory, args: &StoreArgs, settings: Setti
 
 /// Brings the schema of the database up to date, and makes nothing else.
 pub(crate) async fn migrate(data: &Path, args: &StoreArgs) -> anyhow::Result<()> {
-    let data = DataDirectory::prepare(data)?;
     if let Some(url) = args.database.url()? {
-        return postgres::migrate(&data, &url).await;
+        return postgres::migrate(DataDirectory::existing(data).ok(), &url).await;
     }
+    let data = DataDirectory::prepare(data)?;
     let (store, _) = sqlite::open(&data, Arc::new(SystemClock), Metrics::default())?;
     store.close().await;
     Ok(())
@@ -145,7 +145,7 @@ async fn open_installation(
     let place = url.map_or_else(|| data.path().display().to_string(), DatabaseUrl::without_password);
     let failed = || format!("cannot open the installation in {place}");
     let installed = store.installation().await.with_context(failed)?.is_some();
-    let FoundKey { key, origin, made } = args.master_key.find(data, installed, entropy)?;
+    let FoundKey { key, origin, made, .. } = args.master_key.find(data, installed, entropy)?;
     match install::open(store, &key, None, clock, entropy).await {
         Err(InstallError::MasterKey) if made => {
             // Two replicas began at the same moment, each with a key of its own, and the other's installation is the one.

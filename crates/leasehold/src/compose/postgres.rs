@@ -85,9 +85,13 @@ fn moved_to(data: &DataDirectory) -> anyhow::Result<Option<Place>> {
     }
 }
 
-/// Brings the schema of the database at `url` up to date.
-pub(super) async fn migrate(data: &DataDirectory, url: &DatabaseUrl) -> anyhow::Result<()> {
-    let options = PostgresOptions::new().witnessed(Arc::new(Memory::of(data)?));
+/// Brings the schema of the database at `url` up to date. Who does is no replica, and leaves nothing behind; where `data` is a
+/// replica's, what that has seen of the database counts.
+pub(super) async fn migrate(data: Option<DataDirectory>, url: &DatabaseUrl) -> anyhow::Result<()> {
+    let options = match data {
+        Some(data) if data.database_seen().exists() => PostgresOptions::new().witnessed(Arc::new(Memory::of(&data)?)),
+        _ => PostgresOptions::new(),
+    };
     connect(url, options).await?.close().await;
     Ok(())
 }

@@ -30,13 +30,12 @@ pub(super) fn open(
     clock: Arc<dyn Clock>,
     metrics: Metrics,
 ) -> anyhow::Result<(Opened, Arc<dyn Volume>)> {
-    let seen = data.database_seen();
-    if seen.exists() && !data.database().exists() {
+    if data.is_of_a_replica() {
         anyhow::bail!(
             "{} was a control plane's on PostgreSQL: start it with --database (or LEASEHOLD_DATABASE, \
              LEASEHOLD_DATABASE_FILE), or choose another directory with --data. (It is told by {}.)",
             data.path().display(),
-            seen.display()
+            data.database_seen().display()
         );
     }
     match SqliteStore::open(data.database_to_open()?, Options::new(clock).observed(Arc::new(metrics))) {

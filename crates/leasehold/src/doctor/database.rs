@@ -53,7 +53,8 @@ pub(crate) fn database(found: &Inspection) -> Vec<Finding> {
     if let Some(moved) = &found.moved {
         let to = &moved.to.url;
         findings.push(if moved.stage == Stage::Finished {
-            let advice = format!("name it with --database {to}, here and for `leasehold serve`");
+            let advice =
+                "name that database with --database, as the role that replicas run as, here and for `leasehold serve`";
             Finding::problem("store", format!("moved to {to} at {}: what is here is older", Time(moved.at)), advice)
         } else {
             let advice = "run `leasehold migrate-store` again with the same --data and --database: it ends the move";
@@ -63,29 +64,32 @@ pub(crate) fn database(found: &Inspection) -> Vec<Finding> {
     findings
 }
 
-/// The clocks: the one that judges leases against the time since boot that the control plane has been up for, and the one
-/// for people against what it said before. `up` is how long the control plane has run, where it runs and that is known.
-pub(crate) fn clock(found: &Contents, up: Option<Millis>, now: UtcMillis) -> Vec<Finding> {
+/// The clock that judges leases, against the time since boot that the control plane has been up for, where it runs and that is
+/// known.
+pub(crate) fn lease_clock(found: &Contents, up: Option<Millis>) -> Finding {
     let lease = Millis::new(u64::try_from(found.lease_clock.get()).unwrap_or(0));
     let text = format!("{lease} since the installation was made");
-    let lease = match up {
+    match up {
         Some(up) if lease.plus(CLOCK_SKEW) < up => Finding::problem(
             "lease_clock",
             format!("{text}, but the control plane has been up for {up}"),
             "the clock that judges leases stands or runs slow: restart the control plane, and look at the machine's clock source",
         ),
         _ => Finding::ok("lease_clock", text),
-    };
-    let latest = found.latest_submission.into_iter().chain(found.installation.as_ref().map(|(_, made)| *made)).max();
-    let wall = match latest {
+    }
+}
+
+/// The clock for people, against what it said before.
+pub(crate) fn wall_clock(found: &Contents, now: UtcMillis) -> Finding {
+    let made = found.installation.as_ref().map(|installation| installation.created_at);
+    match found.latest_submission.into_iter().chain(made).max() {
         Some(latest) if latest > now.plus(CLOCK_SKEW) => Finding::warning(
             "wall_clock",
             format!("{}, and the latest run was submitted at {}", Time(now), Time(latest)),
             "set this machine's clock, and have it kept (NTP): leases do not depend on it, times and schedules do",
         ),
         _ => Finding::ok("wall_clock", Time(now).to_string()),
-    };
-    vec![lease, wall]
+    }
 }
 
 /// Workers that have not been heard of.
@@ -136,13 +140,13 @@ mod tests {
     #[test]
     fn a_lease_clock_that_stands_and_a_wall_clock_that_went_back_are_told() {
         let verdict = |up: u64, now: i64| {
-            let found = clock(&contents(), Some(Millis::from_secs(up)), UtcMillis::new(now));
-            (found[0].status, found[1].status)
+            let up = Some(Millis::from_secs(up));
+            (lease_clock(&contents(), up).status, wall_clock(&contents(), UtcMillis::new(now)).status)
         };
         assert_eq!(verdict(60, 1_000_000), (Status::Ok, Status::Ok));
         assert_eq!(verdict(600, 1_000_000), (Status::Problem, Status::Ok));
         assert_eq!(verdict(60, 0), (Status::Ok, Status::Warning));
-        assert_eq!(clock(&contents(), None, UtcMillis::new(0))[0].status, Status::Ok, "nothing to compare with");
+        assert_eq!(lease_clock(&contents(), None).status, Status::Ok, "nothing to compare with");
     }
 
     #[test]
@@ -175,8 +179,8 @@ mod tests {
         let moved = |stage| Inspection { moved: Some(to_postgres(stage)), ..found.clone() };
         assert_eq!(
             told(&moved(Stage::Finished), "store"),
-            "moved to postgres://db/leasehold at 2027-01-15T08:00:00Z: what is here is older → name it with --database \
-             postgres://db/leasehold, here and for `leasehold serve`"
+            "moved to postgres://db/leasehold at 2027-01-15T08:00:00Z: what is here is older → name that database with --database, \
+             as the role that replicas run as, here and for `leasehold serve`"
         );
         for stage in [Stage::Copying, Stage::Committing] {
             let told = told(&moved(stage), "store");

@@ -1,4 +1,4 @@
-//! The data directory: whose it is, what is in it, and the room on its disk.
+//! The data directory: whose it is, what it is, and the room on its disk.
 
 use std::fs;
 use std::os::unix::fs::MetadataExt as _;
@@ -8,16 +8,23 @@ use leasehold_core::limits::{DISK_FREE_NEEDED, DISK_FREE_WANTED};
 use rustix::fs::Access;
 
 use super::{Finding, size};
-use crate::data_directory::{DataDirectory, DataError};
-use crate::master_key::{KeyError, MasterKeyArgs};
+use crate::data_directory::DataDirectory;
 
-/// Why nothing more can be looked at: this user may not look into the directory, or no control plane ever had it. Where the
-/// database is `elsewhere`, a replica may have left nothing in it yet.
+/// Why nothing more can be looked at: this user may not look into the directory, no control plane ever had it, or it is that of
+/// a replica whose database is not named. Where the database is `elsewhere`, a replica may have left nothing in it yet.
 pub(crate) fn odd(data: &DataDirectory, elsewhere: bool) -> Option<Finding> {
     let may = rustix::fs::access(data.path(), Access::READ_OK | Access::EXEC_OK);
     let entries = may.map_err(std::io::Error::from).and_then(|()| fs::read_dir(data.path()));
     match entries {
         Err(error) => Some(unreadable(data.path(), &error)),
+        Ok(_) if !elsewhere && data.is_of_a_replica() => {
+            let path = data.path().display();
+            Some(Finding::problem(
+                "data_directory",
+                format!("{path} is that of a replica on PostgreSQL, and no database is named"),
+                "name the database as `leasehold serve` is told: --database, or LEASEHOLD_DATABASE_FILE",
+            ))
+        }
         Ok(_) if elsewhere || !data.is_untouched() => None,
         Ok(mut entries) => {
             let what = if entries.next().is_none() { "is empty" } else { "holds nothing of a control plane" };
@@ -39,38 +46,13 @@ fn unreadable(path: &Path, error: &std::io::Error) -> Finding {
     Finding::problem("data_directory", detail, advice)
 }
 
-/// The directory and the files in it: there, this user's, and closed to others.
-pub(crate) fn files(data: &DataDirectory, master_key: &MasterKeyArgs) -> Vec<Finding> {
-    let mut findings = vec![closed("data_directory", data.path(), 0o700)];
-    findings.push(match master_key.check(data) {
-        Ok(Some(file)) => closed("master_key", &file, 0o600),
-        Ok(None) => Finding::ok("master_key", "in the environment"),
-        Err(error) => {
-            let advice = match &error {
-                KeyError::File(DataError::Unusable { .. }) => "run the doctor as the user whose data it is",
-                _ => {
-                    "put the key back that this data was made with, from where it was kept safe: without it no worker can \
-                     be let in and no certificate be made"
-                }
-            };
-            Finding::problem("master_key", error.to_string(), advice)
-        }
-    });
-    let ca = data.ca_certificate();
-    findings.push(if ca.exists() {
-        Finding::ok("ca_file", ca.display().to_string())
-    } else {
-        Finding::warning(
-            "ca_file",
-            format!("{} is missing", ca.display()),
-            "restart the control plane, which writes it anew from the database: command lines on other machines need a copy \
-             of it",
-        )
-    });
-    findings
+/// The directory: there, this user's, and closed to others.
+pub(crate) fn directory(data: &DataDirectory) -> Finding {
+    closed("data_directory", data.path(), 0o700)
 }
 
-fn closed(check: &'static str, path: &Path, mode: u32) -> Finding {
+/// Whether a file or directory is this user's, and has no mode beyond this one.
+pub(super) fn closed(check: &'static str, path: &Path, mode: u32) -> Finding {
     let found = match fs::symlink_metadata(path) {
         Ok(found) => found,
         Err(error) => {

@@ -6,15 +6,17 @@
 mod certificates;
 mod database;
 mod files;
+mod installation;
 mod postgres;
 mod process;
 
 use serde::Serialize;
 
 pub(crate) use certificates::certificates;
-pub(crate) use database::{clock, database, runs, unread, workers};
-pub(crate) use files::{files, odd, room};
-pub(crate) use postgres::postgres;
+pub(crate) use database::{database, lease_clock, runs, unread, wall_clock, workers};
+pub(crate) use files::{directory, odd, room};
+pub(crate) use installation::{Installed, ca_file, master_key};
+pub(crate) use postgres::{database_clock, postgres};
 pub(crate) use process::{control_plane, listener, uptime};
 
 /// How a check ended.

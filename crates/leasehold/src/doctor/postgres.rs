@@ -2,10 +2,11 @@
 
 use leasehold_core::clock_step::Step;
 use leasehold_core::database::{History, trust};
-use leasehold_core::time::Millis;
+use leasehold_core::time::{Millis, UtcMillis};
+use leasehold_wire::api::time::Time;
 
 use super::Finding;
-use crate::compose::{ClockSteps, PostgresInspection};
+use crate::compose::{ClockSteps, Contents, PostgresInspection};
 use crate::data_directory::DataError;
 
 /// The server and the schema, and whether this replica has `seen` a newer history of it.
@@ -76,6 +77,11 @@ fn clock(steps: Option<ClockSteps>) -> Finding {
         format!("the database's clock stepped {lately} times within the last day, last {last}; no lease ended by it"),
         "set the database server's clock right, and have it slewed, not stepped (docs/operating-postgresql.md, Times)",
     )
+}
+
+/// The clock that judges leases and schedules: the database's.
+pub(crate) fn database_clock(found: &Contents) -> Finding {
+    Finding::ok("lease_clock", format!("the database's: {}", Time(UtcMillis::new(found.lease_clock.get()))))
 }
 
 fn schema(found: &PostgresInspection) -> Finding {

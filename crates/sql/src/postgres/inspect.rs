@@ -12,7 +12,9 @@ use tokio_postgres::Client;
 use super::connect::{self, Address, Server};
 use super::migrate::{MIGRATIONS, applied};
 use super::open::{OpenError, PostgresOptions};
-use super::{PostgresStore, history, rights};
+use super::rows::Columns;
+use super::transaction::Fault;
+use super::{PostgresStore, history, installation, rights};
 use crate::sqlite::Contents;
 
 /// A database as it was found.
@@ -55,7 +57,11 @@ pub async fn inspect(url: &str) -> Result<Inspection, OpenError> {
     let applied = readable(&client, &schema).await;
     let (contents, clock) = match applied {
         Ok((found, known)) if found == known => {
-            (Some(contents(&client).await.map_err(failed)?), Some(clock_steps(&client).await.map_err(failed)?))
+            let contents = contents(&client).await.map_err(|fault| match fault {
+                Fault::Postgres(source) => failed(source),
+                other => OpenError::Damaged(other.reason()),
+            });
+            (Some(contents?), Some(clock_steps(&client).await.map_err(failed)?))
         }
         _ => (None, None),
     };
@@ -86,10 +92,11 @@ async fn clock_steps(client: &Client) -> Result<ClockSteps, tokio_postgres::Erro
     Ok(ClockSteps { lately: u64::try_from(steps.len()).unwrap_or(u64::MAX), last })
 }
 
-async fn contents(client: &Client) -> Result<Contents, tokio_postgres::Error> {
+async fn contents(client: &Client) -> Result<Contents, Fault> {
     let page = i64::try_from(PAGE).unwrap_or(i64::MAX);
     let clock: i64 = client.query_one("SELECT clock_millis()", &[]).await?.try_get(0)?;
-    let installation = client.query_opt("SELECT ca_certificate, created_at FROM installation", &[]).await?;
+    let installation = client.query_opt(installation::INSTALLATION, &[]).await?;
+    let installation = installation.map(|row| installation::of(&mut Columns::of(&row))).transpose()?;
     let latest = client.query_opt("SELECT created_at FROM run ORDER BY id DESC LIMIT 1", &[]).await?;
     let lost: i64 = client.query_one("SELECT count(*) FROM run WHERE state = 'lost'", &[]).await?.try_get(0)?;
     let silent = client
@@ -111,7 +118,7 @@ async fn contents(client: &Client) -> Result<Contents, tokio_postgres::Error> {
     let named = |name: &str| name.parse::<WorkerId>().ok();
     let certificate = |row: &tokio_postgres::Row| Some((named(row.get(0))?, UtcMillis::new(row.get(1))));
     Ok(Contents {
-        installation: installation.map(|row| (row.get(0), UtcMillis::new(row.get(1)))),
+        installation,
         lease_clock: LeaseInstant::new(clock),
         latest_submission: latest.map(|row| UtcMillis::new(row.get(0))),
         lost_runs: u64::try_from(lost).unwrap_or(0),
@@ -123,7 +130,7 @@ async fn contents(client: &Client) -> Result<Contents, tokio_postgres::Error> {
 impl PostgresStore {
     /// Whether a failover would lose what was acknowledged: no commit waits for a standby.
     pub(super) async fn loses_by_failover(&self) -> Option<bool> {
-        let client = self.inner.pool.get().await.ok()?;
+        let client = self.connect().await.ok()?;
         Some(Server::of(&client).await.ok()?.waits_for().is_none())
     }
 }

@@ -10,22 +10,28 @@ use leasehold_store::view::ApiTokenView;
 
 use super::column::values;
 use super::lock::Locks;
+use super::rows::Columns;
 use super::transaction::{Decided, Fault, Tx, Unlocked};
 use super::{audit, projects};
 
+/// What this installation is: [`of`] reads it.
+pub(super) const INSTALLATION: &str =
+    "SELECT trust_domain, ca_certificate, ca_key, ticket_key, created_at FROM installation WHERE one = 1";
+
 /// What this installation is, once it was made.
 pub(super) async fn installation(tx: &Tx) -> Result<Option<Installation>, Fault> {
-    let sql = "SELECT trust_domain, ca_certificate, ca_key, ticket_key, created_at FROM installation WHERE one = 1";
-    tx.first(sql, values![], |columns| {
-        Ok(Installation {
-            trust_domain: columns.next()?,
-            ca_certificate: columns.next()?,
-            ca_key: columns.next()?,
-            ticket_key: columns.next()?,
-            created_at: columns.next()?,
-        })
+    tx.first(INSTALLATION, values![], of).await
+}
+
+/// Reads a row of [`INSTALLATION`].
+pub(super) fn of(columns: &mut Columns<'_>) -> Result<Installation, Fault> {
+    Ok(Installation {
+        trust_domain: columns.next()?,
+        ca_certificate: columns.next()?,
+        ca_key: columns.next()?,
+        ticket_key: columns.next()?,
+        created_at: columns.next()?,
     })
-    .await
 }
 
 /// Makes the installation, unless there is one; the same again is a replay.

@@ -12,12 +12,14 @@ use std::path::{Path, PathBuf};
 
 use leasehold_core::id::WorkerId;
 use leasehold_core::limits::PAGE;
-use leasehold_core::time::{LeaseInstant, UtcMillis};
+use leasehold_core::time::{LeaseInstant, Now, UtcMillis};
+use leasehold_store::call::Installation;
 use rusqlite::{Connection, OpenFlags, OptionalExtension as _};
 
-use super::lock;
 use super::migrate::{APPLICATION_ID, MIGRATIONS};
 use super::moved::{self, Moved};
+use super::transaction::{Fault, Tx};
+use super::{installation, lock};
 
 /// Damages that are told at most.
 const DAMAGES: u32 = 8;
@@ -49,8 +51,8 @@ pub struct Inspection {
 /// What is in a database.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Contents {
-    /// The CA's certificate (DER) and when the installation was made; none before its first start is done.
-    pub installation: Option<(Vec<u8>, UtcMillis)>,
+    /// The installation, its keys sealed; none before its first start is done.
+    pub installation: Option<Installation>,
     /// The lease clock, as it was stored last.
     pub lease_clock: LeaseInstant,
     /// The latest time at which a run says that it was submitted.
@@ -175,15 +177,21 @@ fn look(path: &Path, still: Still) -> Result<Inspection, InspectError> {
     let found = connection.query_row(newest, (moved::FENCE, moved.is_none()), |row| row.get(0));
     let schema: u32 = found.optional().map_err(broken)?.flatten().unwrap_or(0);
     let known = MIGRATIONS.last().map_or(0, |migration| migration.version);
-    let damage = damage(&connection).map_err(broken)?;
-    let contents =
-        if schema == known && damage.is_empty() { Some(contents(&connection).map_err(broken)?) } else { None };
+    let mut damage = damage(&connection).map_err(broken)?;
+    let mut found = None;
+    if schema == known && damage.is_empty() {
+        match contents(&connection) {
+            Ok(contents) => found = Some(contents),
+            Err(Fault::Damaged(row)) => damage.push(row),
+            Err(Fault::Sqlite(source)) => return Err(broken(source)),
+        }
+    }
     Ok(Inspection {
         bytes: (size(path), size(&beside(path, "-wal"))),
         schema: (schema, known),
         moved,
         damage,
-        contents,
+        contents: found,
     })
 }
 
@@ -210,10 +218,9 @@ fn damage(connection: &Connection) -> rusqlite::Result<Vec<String>> {
     lines.filter(|line| line.as_ref().map_or(true, |line| line != "ok")).collect()
 }
 
-fn contents(connection: &Connection) -> rusqlite::Result<Contents> {
-    let installation = connection.query_row("SELECT ca_certificate, created_at FROM installation", [], |row| {
-        Ok((row.get(0)?, UtcMillis::new(row.get(1)?)))
-    });
+fn contents(connection: &Connection) -> Result<Contents, Fault> {
+    let now = Now { lease: LeaseInstant::new(0), utc: UtcMillis::new(0) };
+    let installation = installation::installation(&Tx::new(connection, now))?;
     let page = i64::try_from(PAGE).unwrap_or(i64::MAX);
     let lease_clock: i64 = connection.query_row("SELECT at FROM lease_clock WHERE one = 1", [], |row| row.get(0))?;
     let mut silent = connection.prepare(
@@ -231,7 +238,7 @@ fn contents(connection: &Connection) -> rusqlite::Result<Contents> {
     // A name that is none is left to the check of rows that a control plane makes.
     let named = |name: String| name.parse::<WorkerId>().ok();
     Ok(Contents {
-        installation: installation.optional()?,
+        installation,
         lease_clock: LeaseInstant::new(lease_clock),
         // Ids of runs begin with their time.
         latest_submission: connection
@@ -239,9 +246,9 @@ fn contents(connection: &Connection) -> rusqlite::Result<Contents> {
             .optional()?
             .map(UtcMillis::new),
         lost_runs: u64::try_from(lost_runs).unwrap_or(0),
-        silent_workers: silent.filter_map(|name| name.map(named).transpose()).collect::<Result<_, _>>()?,
+        silent_workers: silent.filter_map(|name| name.map(named).transpose()).collect::<rusqlite::Result<_>>()?,
         certificates: certificates
             .filter_map(|row| row.map(|(name, at)| Some((named(name)?, at))).transpose())
-            .collect::<Result<_, _>>()?,
+            .collect::<rusqlite::Result<_>>()?,
     })
 }

@@ -135,8 +135,8 @@ fn moved_to(moved: &Moved) -> String {
     let to = &moved.to.url;
     match moved.stage {
         Stage::Finished => format!(
-            "its installation was moved to {to}, and what is in the file is older than what is there: start the control plane \
-             with that --database"
+            "its installation was moved to {to}, and what is in the file is older than what is there: name that database \
+             with --database, as the role that replicas run as"
         ),
         Stage::Copying | Stage::Committing => format!(
             "a move of its installation to {to} was begun and did not end: run `leasehold migrate-store` again with the same \

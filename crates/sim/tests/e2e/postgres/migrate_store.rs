@@ -79,6 +79,8 @@ fn a_control_plane_moves_to_postgresql_under_a_running_job() -> Result<()> {
 
     let moved = migrate(&[])?;
     assert!(moved.expect_code(0).stdout.starts_with("moved "), "{moved}");
+    let next = "--database-file FILE, with the same master key";
+    assert!(moved.stdout.contains(next) && moved.stdout.contains("not of the schema's owner"), "{moved}");
     assert!(!moved.stderr.contains(PASSWORD) && !moved.stdout.contains(PASSWORD), "{moved}");
     let again = migrate(&["-o", "json"])?;
     assert!(again.expect_code(0).stdout.contains("already_moved"), "{again}");

@@ -1,10 +1,12 @@
 //! Control planes whose state is in PostgreSQL: replicas that come and go, a database that is killed, one that fails over.
 
 mod clock_steps;
+mod doctor;
 mod failover;
 mod killed;
 mod migrate_store;
 mod replicas;
+mod rights;
 mod rolling_upgrade;
 mod schedules;
 mod starting;
