@@ -153,11 +153,6 @@ pub(crate) fn cannot_write(name: &str, error: &io::Error) -> io::Error {
     io::Error::new(error.kind(), format!("cannot write to {name}: {error}"))
 }
 
-/// A text on one line: what a person named may hold any character.
-pub(crate) fn on_one_line(text: &str) -> String {
-    text.chars().map(|c| if c.is_control() { ' ' } else { c }).collect()
-}
-
 fn table<T: Row>(items: &[T]) -> Table {
     let mut table = Table::new();
     table.load_style(presets::NOTHING).set_content_arrangement(ContentArrangement::Disabled);

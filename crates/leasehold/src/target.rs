@@ -191,7 +191,9 @@ impl std::fmt::Display for Target {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {
             Self::Socket(path) => write!(f, "{}", path.display()),
-            Self::Address { .. } => f.write_str(&self.url("")),
+            Self::Address { tls, host, port, .. } => {
+                write!(f, "{}://{}", if *tls { "https" } else { "http" }, authority(host, *port))
+            }
         }
     }
 }

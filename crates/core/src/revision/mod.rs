@@ -138,17 +138,15 @@ impl Revision {
         let mut revision = self.clone();
         let mut errors = Vec::new();
         for (name, value) in values {
-            match revision.params.get_mut(name) {
-                Some(parameter) => parameter.default = Some(value.clone()),
-                None => {
-                    let known = self.params.keys().map(String::as_str);
-                    let allowed = known.clone().collect::<Vec<_>>().join(", ");
-                    let nearest = shape::nearest(name, known).map(str::to_owned);
-                    let path = shape::join("params", name);
-                    errors
-                        .push(ShapeError { nearest, ..ShapeError::new(path, ShapeErrorKind::Unknown, name, allowed) });
-                }
+            if let Some(parameter) = revision.params.get_mut(name) {
+                parameter.default = Some(value.clone());
+                continue;
             }
+            let known = self.params.keys().map(String::as_str);
+            let allowed = known.clone().collect::<Vec<_>>().join(", ");
+            let nearest = shape::nearest(name, known).map(str::to_owned);
+            let path = shape::join("params", name);
+            errors.push(ShapeError { nearest, ..ShapeError::new(path, ShapeErrorKind::Unknown, name, allowed) });
         }
         for (name, _) in revision.params.iter().filter(|(_, parameter)| parameter.default.is_none()) {
             let (path, wanted) = (shape::join("params", name), "a value, since the parameter has no default");
