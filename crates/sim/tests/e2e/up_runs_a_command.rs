@@ -116,7 +116,11 @@ fn an_interrupt_cancels_the_command_with_grace_and_ends_with_130() -> Result<()>
 fn the_end_of_the_terminal_is_an_interrupt_once_however_often_it_is_told() -> Result<()> {
     let cluster = Cluster::prepare()?;
     let script = "trap 'echo told; sleep 0.5; echo done; exit 0' TERM; echo ready; while :; do sleep 0.05; done";
-    let mut running = Running::start(&mut up(&cluster, &["sh", "-c", script]))?;
+    let up = up(&cluster, &["sh", "-c", script]);
+    // Whatever started these tests may itself have been started by `nohup`.
+    let mut hearing = std::process::Command::new("env");
+    hearing.arg("--default-signal=HUP").arg(up.get_program()).args(up.get_args());
+    let mut running = Running::start(&mut hearing)?;
     running.wait_for_text(Stream::Stdout, "ready")?;
 
     running.signal(Signal::HUP)?;
