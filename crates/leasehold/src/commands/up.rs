@@ -236,7 +236,10 @@ async fn run_here(
                 Ok(run) => break run,
                 // As if it wrote to the reader itself: who follows it no longer lets nothing of it run on.
                 Err(error) => {
-                    let _ = cancel(client, &id).await;
+                    if let Err(refused) = cancel(client, &id).await {
+                        let still = "it may run on until its lease ends";
+                        output.note(&format!("run {id} could not be cancelled ({refused:#}): {still}"));
+                    }
                     return Err(error);
                 }
             },
